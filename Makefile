@@ -18,23 +18,44 @@ PYTHON := $(CARGO_TARGET_DIR)/python/bin
 # Python beside that of the bindings, as seen from there.
 PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
 # Benchmarks that use the lab, as seen from there.
-LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay ../benches/peers
+LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay ../benches/peers ../benches/pictures
 # Those of them whose types are checked.
-TYPED_BENCHES := ../benches/lab ../benches/replay ../benches/peers
+TYPED_BENCHES := ../benches/lab ../benches/replay ../benches/peers ../benches/pictures
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
 # How long `make fuzz` searches in each target, and which ones: all, unless some are named.
 export FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
+# Where the packages go, and where `make install` puts what they hold.
+PACKAGES ?= $(CARGO_TARGET_DIR)/packages
+PREFIX ?= /usr/local
+DESTDIR ?=
+# The C library that release binaries of packages need at most: that of RHEL 8.
+GLIBC_MAX := 2.28
+# Programs that make packages, and those of Ansible, where setup.sh puts them.
+DEPLOY_TOOLS := $(CARGO_TARGET_DIR)/deploy-tools/bin
+ANSIBLE := $(CARGO_TARGET_DIR)/ansible/bin
+DEPLOY_FILES := deploy packaging tools/check-glibc.py
+COLLECTION := deploy/ansible_collections/terrace/storage
 # How long `make soak` tries random histories.
 SOAK_MINUTES ?= 60
 
 help:
 	@echo "make run    build terrace and watch a tiered store at work (DEMO=--full for more)"
 	@echo "make test   every check and every test, as CI runs them"
-	@echo "make check  the checks alone: layers, licences, links, format, lints, C examples"
+	@echo "make check  the checks alone: edges, licences, links, format, lints, C examples"
 	@echo "make bench  what a store can do and costs, beside its bars"
+	@echo "make picture-bench  pages of a million events in Chromium (PICTURES=DIRECTORY keeps screenshots)"
 	@echo "make test-arm64  build for 64-bit ARM, and run the short tests in an emulator"
+	@echo "make test-python  the tests of the Python package alone"
+	@echo "make test-torch   the tests of terrace.torch, with PyTorch from Debian"
+	@echo "make wheel      the Python package for pip, below PACKAGES=$(PACKAGES)"
+	@echo "make install    install below PREFIX=$(PREFIX), with DESTDIR= in front"
+	@echo "make packages   .deb and .rpm below PACKAGES=$(PACKAGES), for glibc $(GLIBC_MAX) and later"
+	@echo "make host-test  the packages on one booted host, as root, some 2 min"
+	@echo "make slurm-test  jobs of Slurm with a tier of their own; as root, some 40 s"
+	@echo "make deploy-check  lints and unit tests of the playbooks, of alert rules and dashboards"
+	@echo "make deploy-test   packages and playbooks on three booted hosts; as root, some 10 min"
 	@echo "make fuzz   search for inputs that break a decoder, FUZZ_SECONDS=$(FUZZ_SECONDS) for each"
 	@echo "make soak   random load, faults, crashes and kill -9 for SOAK_MINUTES=$(SOAK_MINUTES)"
 
@@ -66,26 +87,33 @@ bench: release
 	$(PYTHON)/python benches/lab overhead
 	$(PYTHON)/python benches/gen /dev/shm --gen $(CARGO_TARGET_DIR)/release/terrace-gen
 
+# How pages with timelines open, zoom and scroll; PICTURES=DIRECTORY keeps what they look like.
+picture-bench: release
+	@tools/setup.sh --pictures
+	benches/pictures --terrace $(TERRACE) $(if $(PICTURES),--pictures $(PICTURES))
+
 test: check
-	cd bindings/python && $(PYTHON)/python -m pytest -q
 	@# Tests send signals, which whoever started this may have ignored, as `nohup make test &` does.
 	env --default-signal=INT,TERM,HUP TERRACE_PYTHON=$(PYTHON)/python cargo test --locked --workspace
 	cargo test --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo build --locked -p terrace-cli -p terrace-gen -p partdiff
+	$(MAKE) --no-print-directory test-python
 	cd lab && PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" \
 		env --default-signal=INT,TERM,HUP $(PYTHON)/python -m pytest -q
-	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-policy.md
+	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorials/policy.md
 	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" TERRACE_PYTHON=$(PYTHON)/python \
-		env --default-signal=INT,TERM,HUP tools/run-tutorial.py docs/tutorial-python.md
-	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-rules.md
+		env --default-signal=INT,TERM,HUP tools/run-tutorial.py docs/tutorials/python.md
+	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorials/rules.md
 	@echo "make test: everything passed"
 
 check: setup-test
-	tools/check-layers.py
+	tools/check-edges.py
 	tools/check-spdx.py
 	tools/check-names.py
+	tools/check-words.py
 	tools/check-links.py
 	tools/check-licences.py
+	tools/test-setup.sh
 	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES)
 	cd bindings/python && $(PYTHON)/ruff format --check . $(PYTHON_FILES)
 	cd bindings/python && $(PYTHON)/mypy . $(PYTHON_FILES)
@@ -93,11 +121,14 @@ check: setup-test
 	cd lab && $(PYTHON)/ruff format --check . $(LAB_BENCHES)
 	cd lab && $(PYTHON)/mypy
 	cd lab && $(PYTHON)/mypy --scripts-are-modules $(TYPED_BENCHES)
+	$(PYTHON)/ruff check --config deploy/ruff.toml $(DEPLOY_FILES)
+	$(PYTHON)/ruff format --config deploy/ruff.toml --check $(DEPLOY_FILES)
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	@# `make fuzz` builds from this lock file, which nothing else here reads.
 	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+	CBINDGEN=$(CARGO_TARGET_DIR)/suites/bin/cbindgen bindings/c/header.sh --check
 	$(MAKE) --no-print-directory -B -C examples/policies/lru-c
 	mkdir -p $(CARGO_TARGET_DIR)/debug
 	$(MAKE) --no-print-directory -B -C examples/partdiff-mpi OUT=$(CARGO_TARGET_DIR)/debug
@@ -106,6 +137,77 @@ check: setup-test
 		--all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@echo "make check: everything passed"
+
+# The package `terrace`, with the debug build of its compiled part, and the command that it serves stores with.
+test-python: test-wheel
+	cargo build --locked -p terrace-cli
+	cd bindings/python && PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" \
+		env --default-signal=INT,TERM,HUP $(PYTHON)/pytest -q
+
+test-wheel: setup-test
+	cd bindings/python && $(PYTHON)/maturin build --quiet --locked --compatibility linux \
+		--interpreter $(PYTHON)/python --out $(CARGO_TARGET_DIR)/wheels/debug
+	$(PYTHON)/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+		$(CARGO_TARGET_DIR)/wheels/debug/terrace-*.whl
+
+# With the PyTorch of Debian, which is too large for `make test`.
+test-torch: test-wheel
+	@tools/setup.sh --torch
+	$(CARGO_TARGET_DIR)/torch/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+		$(CARGO_TARGET_DIR)/wheels/debug/terrace-*.whl
+	cd bindings/python && $(CARGO_TARGET_DIR)/torch/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
+
+# For pip on other machines, built as the packages are.
+wheel: setup-test
+	@tools/setup.sh --packages
+	cd bindings/python && PATH="$(CARGO_TARGET_DIR)/zig/bin:$$PATH" $(PYTHON)/maturin build --release --locked --zig \
+		--compatibility manylinux_$(subst .,_,$(GLIBC_MAX)) --out $(PACKAGES)
+
+install: release
+	cargo build --locked --release -p terrace-c
+	PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) packaging/install.sh $(CARGO_TARGET_DIR)/release
+
+# Built against an older C library than that of this machine, so that older systems take the packages, too.
+packages:
+	@tools/setup.sh --packages
+	PATH="$(CARGO_TARGET_DIR)/zig/bin:$$PATH" cargo zigbuild --locked --release --target x86_64-unknown-linux-gnu.$(GLIBC_MAX) \
+		-p terrace-cli -p terrace-gen -p partdiff
+	tools/check-glibc.py $(GLIBC_MAX) $(addprefix $(CARGO_TARGET_DIR)/x86_64-unknown-linux-gnu/release/,terrace terrace-gen partdiff)
+	PATH="$(DEPLOY_TOOLS):$$PATH" packaging/make-packages.py \
+		--binaries $(CARGO_TARGET_DIR)/x86_64-unknown-linux-gnu/release --output $(PACKAGES)
+	lintian --fail-on error $(PACKAGES)/*.deb
+
+# The packages that hosts of the test bed get: of the debug build.
+test-packages:
+	@tools/setup.sh --testbed
+	cargo build --locked -p terrace-cli -p terrace-gen -p partdiff
+	PATH="$(DEPLOY_TOOLS):$$PATH" packaging/make-packages.py --fast --kind deb \
+		--binaries $(CARGO_TARGET_DIR)/debug --output $(CARGO_TARGET_DIR)/test-packages/now
+	lintian --fail-on error $(CARGO_TARGET_DIR)/test-packages/now/*.deb
+
+# Boots a host, as root; fails where that cannot be, unless TERRACE_SKIP=testbed.
+host-test:
+	if [ "$${TERRACE_SKIP:-}" = testbed ]; then echo "make host-test: skipped, as TERRACE_SKIP says"; else \
+		$(MAKE) --no-print-directory test-packages; \
+		deploy/tests/host_test.py $(CARGO_TARGET_DIR)/test-packages/now; \
+	fi
+
+slurm-test:
+	@tools/setup.sh --slurm
+	cargo build --locked -p terrace-cli
+	packaging/slurm/test.py $(CARGO_TARGET_DIR)/debug/terrace
+
+deploy-check:
+	@tools/setup.sh --ansible --monitoring
+	packaging/monitoring/check.py $(CARGO_TARGET_DIR)/monitoring/usr/bin/promtool
+	$(ANSIBLE)/python -m pytest -q $(COLLECTION)/tests/unit
+	cd $(COLLECTION) && PATH="$(ANSIBLE):$$PATH" ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/deploy ansible-lint -q
+
+deploy-test: deploy-check host-test
+	PATH="$(DEPLOY_TOOLS):$$PATH" packaging/make-packages.py --fast --kind deb --version 99.0.0 \
+		--binaries $(CARGO_TARGET_DIR)/debug --output $(CARGO_TARGET_DIR)/test-packages/next
+	deploy/tests/beegfs_test.py $(ANSIBLE)
+	deploy/tests/deploy_test.py $(CARGO_TARGET_DIR)/test-packages/now $(CARGO_TARGET_DIR)/test-packages/next $(ANSIBLE)
 
 setup-test:
 	@tools/setup.sh --suites --python rustfmt clippy
@@ -121,4 +223,5 @@ test-arm64: setup-test
 	@tools/setup.sh --arm64
 	tools/test-arm64.sh
 
-.PHONY: help run release bench test check setup-test fuzz soak test-arm64
+.PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
+	test-packages host-test slurm-test deploy-check deploy-test test-python test-wheel wheel test-torch

@@ -22,6 +22,8 @@ ALLOWED = {
     "Zlib",
     "0BSD",
     "CC0-1.0",
+    # The list of root certificates, for systems without one of their own.
+    "CDLA-Permissive-2.0",
 }
 TOKEN = re.compile(r"\(|\)|[^\s()]+")
 

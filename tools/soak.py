@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Tries random load, faults, crashes, kill -9 and changes of the policy for a given time.
 
-First a file that moves under 200,000 operations, a directory and a tree of a million files. Then
-rounds: each takes seeds that no earlier one had: the model test and the crash test of the stack, its
-crashes with the loss of the catalog, the real command under kill -9, clients and a server over a
-simulated network, mounts beside a directory and below applications, and the short form of fuzzing.
+First a file that moves under 200,000 operations, a directory and a tree of a million files, and
+1,200,000 operations of several clients on one tree, beside a directory. Then rounds: each takes
+seeds that no earlier one had: the model test and the crash test of the stack, its crashes with the
+loss of the catalog, the real command under kill -9, clients and a server over a simulated network,
+mounts beside a directory and below applications, and the short form of fuzzing.
 Everything is compared byte by byte.
 Ends with one line: rounds, seeds, bytes compared, failures; exits with 1 where there were any.
 """
@@ -39,6 +40,8 @@ TESTS = [
 LONG = [
     ("terrace-cli", "mount", "fsx::", {"TERRACE_FSX_OPERATIONS": "200000"}),
     ("terrace-cli", "mount", "many::", {"TERRACE_FILES": "1000000"}),
+    # Of three strict clients, and of two others, at the same time.
+    ("terrace-cli", "mount", "clients_are_like", {"TERRACE_TREE_OPERATIONS": "600000"}),
 ]
 # No test takes nearly as long; one that hangs is a failure.
 TEST_SECONDS_MAX = 900
@@ -110,7 +113,8 @@ def main() -> int:
     end = start + arguments.minutes * 60
     seed = random.randrange(SEED_MAX // 2) if arguments.seed is None else arguments.seed
     first_seed, rounds, runs, verified_bytes, failures = seed, 0, 0, 0, 0
-    for package, test, only, settings in LONG:
+    for package, test, only, asked in LONG:
+        settings = asked | {"TERRACE_SEED_FIRST": str(seed)}
         _, wrong = run(programs[(package, test)], package, test, only, settings, LONG_SECONDS_MAX)
         failures += bool(wrong)
         minutes = (time.monotonic() - start) / 60

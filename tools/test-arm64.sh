@@ -19,9 +19,9 @@ cargo test --locked --target "$target" -p terrace-core -p terrace-policy-abi -p 
     --lib --tests \
     -- --skip killed_processes_lose_no_commit --skip another_process_is_attached_to
 cargo test --locked --target "$target" -p terrace-policies --lib
-cargo test --locked --target "$target" -p terrace-stack --lib --test behaviour --test model \
-    --test migration --test races --test capacity --test check --test policies --test bad_parts \
-    --test backup --test formats --test known_bugs --test quota --test scrub --test trace
+cargo test --locked --target "$target" -p terrace-stack --lib
+cargo test --locked --target "$target" -p terrace-stack --test stack -- behaviour:: model:: migration:: \
+    races:: capacity:: check:: policies:: bad_parts:: backup:: formats:: known_bugs:: quota:: scrub:: trace::
 
 cargo build --locked --release --target "$target" -p terrace-cli
 directory=$(mktemp -d)

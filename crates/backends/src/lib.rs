@@ -7,4 +7,4 @@ mod registry;
 
 #[doc(hidden)]
 pub use object::fuzzing;
-pub use registry::{BACKENDS, BackendEntry, Place, open_backend};
+pub use registry::{BACKENDS, BackendEntry, Place, SERVICES, ServiceEntry, open_backend};

@@ -58,6 +58,24 @@ pub const BACKENDS: &[BackendEntry] = &[
     },
 ];
 
+/// A service of which a tier can be made.
+#[derive(Debug)]
+pub struct ServiceEntry {
+    /// Its name in the configuration.
+    pub name: &'static str,
+    /// What it is for, in one line.
+    pub summary: &'static str,
+    /// The strongest level that it gives, known before one is opened.
+    pub persistency: Persistency,
+}
+
+/// Every service. Each has settings of its own, and takes whole objects only.
+pub const SERVICES: &[ServiceEntry] = &[ServiceEntry {
+    name: "s3",
+    summary: "objects in a bucket of S3, or of what speaks its protocol",
+    persistency: Persistency::Shared,
+}];
+
 /// Opens the backend called `name`.
 ///
 /// # Errors

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line: built from the table of verbs, read, and passed to the verb it names.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
 
 use clap::error::ErrorKind as UsageKind;
 use clap::{Args, Command, FromArgMatches};
 
 use crate::context::Context;
 use crate::failure::{self, Failure, Result, STATUS_USAGE, STATUSES};
+use crate::mount_helper;
 use crate::output::Output;
 use crate::verbs::{Group, VERBS};
 
@@ -44,14 +44,15 @@ struct Global {
     )]
     store: Option<String>,
 
-    /// Print JSON for programs, errors included; docs/cli.md lists the shapes
+    /// Print JSON for programs, errors included; docs/reference/cli.md lists the shapes
     #[arg(long, global = true)]
     json: bool,
 }
 
 /// Reads the command line and carries it out. A failure is reported when this returns.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
-    let arguments = as_mount_helper(arguments.collect());
+    let is_verb = |name: &OsStr| VERBS.iter().any(|verb| name == verb.name);
+    let arguments = mount_helper::as_verb(arguments.collect(), is_verb);
     let matches = match build().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => return show_usage(&error, asks_for_json(&arguments)),
@@ -67,34 +68,6 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         failure.report(global.json);
     }
     result
-}
-
-/// The arguments of `mount(8)`'s helper as those of the verb: it calls `mount.fuse.terrace STORE DIR [-sfnv]
-/// [-o OPTIONS] [-t TYPE]`, where that is a link to this program.
-fn as_mount_helper(arguments: Vec<OsString>) -> Vec<OsString> {
-    let called = arguments.first().map(Path::new).and_then(Path::file_name);
-    if !called.is_some_and(|name| name == "mount.fuse.terrace" || name == "mount.terrace") {
-        return arguments;
-    }
-    let mut places = Vec::new();
-    let mut options = Vec::new();
-    let mut how = Vec::new();
-    let mut rest = arguments.into_iter().skip(1);
-    while let Some(argument) = rest.next() {
-        match argument.to_str() {
-            Some("-o") => options.extend([Some(argument), rest.next()].into_iter().flatten()),
-            // What kind of file system it is, is known.
-            Some("-t") => drop(rest.next()),
-            // Of no entry in /etc/mtab, and verbose, nothing changes here.
-            Some(flags) if flags.starts_with('-') => {
-                how.extend(flags.contains('f').then(|| "--fake".into()));
-                how.extend(flags.contains('s').then(|| "--sloppy".into()));
-            }
-            _ => places.push(argument),
-        }
-    }
-    let verb = ["terrace", "mount"].map(OsString::from);
-    verb.into_iter().chain(how).chain(options).chain(["--".into()]).chain(places).collect()
 }
 
 /// The whole command line, as parsed, completed and documented.
@@ -178,29 +151,6 @@ fn asks_for_json(arguments: &[OsString]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn helper(arguments: &[&str]) -> Vec<String> {
-        let arguments = arguments.iter().map(OsString::from).collect();
-        let turned = as_mount_helper(arguments);
-        turned.into_iter().map(|argument| argument.into_string().expect("it was text")).collect()
-    }
-
-    #[test]
-    fn the_helper_of_mount_is_the_verb() {
-        let called = ["/sbin/mount.fuse.terrace", "/srv/s", "/mnt", "-n", "-o", "rw,noatime"];
-        let verb = ["terrace", "mount", "-o", "rw,noatime", "--", "/srv/s", "/mnt"];
-        assert_eq!(helper(&called), verb);
-        let with_type = ["mount.fuse.terrace", "s", "/mnt", "-sv", "-t", "fuse.terrace"];
-        assert_eq!(helper(&with_type), ["terrace", "mount", "--sloppy", "--", "s", "/mnt"]);
-        let fake = ["mount.fuse.terrace", "s", "/mnt", "-sf", "-n"];
-        let verb = ["terrace", "mount", "--fake", "--sloppy", "--", "s", "/mnt"];
-        assert_eq!(helper(&fake), verb);
-    }
-
-    #[test]
-    fn the_command_is_left_as_it_is() {
-        assert_eq!(helper(&["terrace", "ls", "-t", "x"]), ["terrace", "ls", "-t", "x"]);
-    }
 
     #[test]
     fn the_command_line_is_consistent() {

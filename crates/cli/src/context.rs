@@ -2,6 +2,7 @@
 //! What every verb gets: which store, and how to print.
 
 use std::io::{IsTerminal, stderr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use terrace_core::{Access, Clock, Error, ErrorKind, SystemClock};
 use terrace_fs::Files;
 use terrace_store::{OpenOptions, Store};
 
+use crate::attributes;
 use crate::failure::{self, Failure, Result};
+use crate::places::Places;
 
 /// Longest wait for a process to end that has a file system mounted for itself.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
@@ -24,6 +27,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// through it would fail then.
 pub(crate) fn alone(access: Access) -> OpenOptions {
     OpenOptions { access, serve: false, ..OpenOptions::default() }
+}
+
+/// An error of opening a store: the directory of a mount is easily taken for that of the store.
+fn named(error: Error, address: &str) -> Error {
+    match attributes::store_of(Path::new(address)) {
+        Some(store) if error.kind() == ErrorKind::NotFound => {
+            let reason = "it is in a mounted store, which is named by its own address";
+            error.because(reason).with("mounted", store)
+        }
+        _ => error,
+    }
 }
 
 /// The global options.
@@ -59,6 +73,16 @@ impl Context {
         self.store.as_deref().filter(|store| Store::is_behind_servers(store))
     }
 
+    /// Refuses to write a file in a directory of the store that is named, or of any other.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`.
+    pub(crate) fn check_output(&self, file: &Path) -> Result<()> {
+        let store = self.store.as_deref().filter(|store| !store.is_empty());
+        Ok(store.map(Places::of).unwrap_or_default().check_output(file)?)
+    }
+
     /// Runs `body` on the open store and closes it. Used by verbs that change something.
     pub(crate) fn with_store<T>(&self, body: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
         self.with_options(alone(Access::Write), body)
@@ -88,7 +112,7 @@ impl Context {
         options: OpenOptions,
         body: impl FnOnce(&Store) -> Result<T>,
     ) -> Result<T> {
-        let store = Store::open_with(address, options)?;
+        let store = Store::open_with(address, options).map_err(|error| named(error, address))?;
         for note in store.opening_notes() {
             self.note(&note);
         }

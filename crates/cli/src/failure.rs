@@ -112,7 +112,7 @@ pub(crate) fn from_output(error: io::Error) -> Failure {
     from_local("write to standard output", error).into()
 }
 
-/// The exit statuses with their meaning; documented in `docs/cli.md` and in every help page.
+/// The exit statuses and their meaning; `docs/reference/cli.md` and every help page list them.
 pub(crate) const STATUSES: &[(u8, &str)] = &[
     (0, "done"),
     (1, "failed: input/output error; fsck, scrub, item check: problems found"),

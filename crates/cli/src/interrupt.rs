@@ -21,7 +21,8 @@ use crate::failure::{Failure, Result};
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// Notes SIGINT, SIGTERM and SIGHUP instead of dying of them. The second one kills, unless it comes
-/// at once behind the first. What the parent had ignored, as `nohup` does with SIGHUP, stays ignored.
+/// at once behind the first. SIGHUP and SIGINT that the parent had ignored, as `nohup` and shells for what they start in the
+/// background do, stay ignored; SIGTERM never does, because services are ended by it.
 ///
 /// Verbs that have nothing to tidy up do not make one: they die as usual, and the store recovers
 /// when it is next opened.
@@ -45,7 +46,8 @@ impl Interrupt {
     fn register(&self) -> io::Result<()> {
         let ignored = ignored_signals();
         let asked_to_stop = [SIGINT, SIGTERM, SIGHUP].into_iter();
-        let watched = asked_to_stop.filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        let watched =
+            asked_to_stop.filter(|signal| *signal == SIGTERM || ignored & (1 << (signal - 1)) == 0);
         let watched: Vec<i32> = watched.collect();
         let kills = Arc::new(AtomicBool::new(false));
         for signal in &watched {

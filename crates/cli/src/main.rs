@@ -8,15 +8,19 @@
 #![allow(clippy::disallowed_methods, reason = "a command runs in real time")]
 
 mod address;
+mod attributes;
 mod bench;
 mod command;
 mod context;
 mod demo;
 mod drawing;
 mod failure;
+mod inherited;
 mod interrupt;
 mod log;
+mod metrics;
 mod modelled;
+mod mount_helper;
 mod mounted;
 mod output;
 mod places;
@@ -24,6 +28,7 @@ mod progress;
 mod reached;
 mod reading;
 mod selection;
+mod service_manager;
 mod table;
 mod time;
 mod transfer;
@@ -33,6 +38,7 @@ mod verbs;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    inherited::settle();
     // There are no threads yet, for which it takes longer than most commands.
     terrace_store::make_room_for_descriptors();
     match command::run(std::env::args_os()) {

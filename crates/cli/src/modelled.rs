@@ -97,6 +97,7 @@ impl Modelled {
                 // Else it is gone with the process.
                 persistency: match tier.backend.as_str() {
                     "file" => Persistency::Storage,
+                    "s3" => Persistency::Shared,
                     _ => Persistency::None,
                 },
                 ..TierView::empty(&tier.name, tier.figures)
@@ -161,7 +162,7 @@ fn character(tier: &TierSettings, persistency: Persistency) -> Character {
         cached: tier.device.cached.map(|cached| Cached {
             latency_ns: nanoseconds(cached.latency),
             bytes_per_s: cached.bandwidth,
-            takes_writes: persistency != Persistency::Storage,
+            takes_writes: persistency < Persistency::Storage,
         }),
         cpu_share: tier.device.cpu_share,
         switch: tier.device.switch.map(|switch| Switch {

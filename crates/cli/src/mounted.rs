@@ -3,31 +3,20 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
-use rustix::io::Errno;
-use terrace_core::{Error, ErrorKind};
+use rustix::fs::{XattrFlags, lsetxattr};
+use terrace_core::{Error, ErrorKind, Key};
 
+use crate::address;
+use crate::attributes::{KEY, OPERATION, STORE, TIER, attribute, followed, look, store_of};
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::reached::Reached;
-
-/// Attributes by which a mounted file says what it is.
-const STORE: &str = "user.terrace.store";
-const KEY: &str = "user.terrace.key";
-const TIER: &str = "user.terrace.tier";
-
-const OPERATION: &str = "find the object of a file";
 
 /// What `TIER` says of files that are too small to be on one.
 const WITH_METADATA: &str = "metadata";
-
-/// Longest value of these attributes: an address, or a key.
-const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Whether an argument is the path of a file rather than a key: `/…`, `./…` and `../…`.
 pub(crate) fn is_path(argument: impl AsRef<OsStr>) -> bool {
@@ -74,12 +63,12 @@ pub(crate) fn keys(arguments: &[OsString]) -> Result<Vec<String>> {
 }
 
 /// Whether an argument that is taken for a key names a file of a mounted store, or leads to one, too.
-pub(crate) fn is_mounted(argument: &OsStr) -> bool {
+fn is_mounted(argument: &OsStr) -> bool {
     !is_path(argument) && is_of_store(Path::new(argument))
 }
 
 fn is_of_store(path: &Path) -> bool {
-    followed(path).is_ok_and(|path| attribute(&path, STORE).is_ok())
+    store_of(path).is_some()
 }
 
 /// What arguments that may be paths stand for.
@@ -225,6 +214,60 @@ pub(crate) fn key(path: &Path) -> Result<Option<String>> {
     }
 }
 
+/// The store and the key of the object that an argument names: a key, or a file of a mounted store.
+///
+/// # Errors
+///
+/// `NotFound` for a file that is on no tier; as [`select`].
+pub(crate) fn object(context: &Context, argument: &OsString) -> Result<(Context, Key)> {
+    let meant = meant(context, std::slice::from_ref(argument)).remove(0);
+    let named = file(&meant)?;
+    let selected = select(context, std::slice::from_ref(&named), false)?;
+    match selected.keys.first() {
+        Some(key) => Ok((selected.context, address::key(key)?)),
+        None => Err(Error::new(ErrorKind::NotFound, OPERATION)
+            .because("it is on no tier: its bytes are kept with the metadata")
+            .with("path", argument.display())
+            .into()),
+    }
+}
+
+/// Says of a key without an object that a file of a mounted store has this name, where one does.
+pub(crate) fn note_mounted(context: &Context, argument: &OsStr, failure: &Failure) {
+    if failure.kind() == Some(ErrorKind::NotFound) && is_mounted(argument) {
+        context.note(&format!("the file of a mounted store is ./{}", argument.display()));
+    }
+}
+
+/// Refuses a path of a mounted store where a command takes the key of an object; `instead` says what takes
+/// the path.
+///
+/// # Errors
+///
+/// `Invalid`.
+pub(crate) fn refuse(context: &Context, argument: impl AsRef<OsStr>, instead: &str) -> Result<()> {
+    let argument = argument.as_ref().to_os_string();
+    let meant = meant(context, std::slice::from_ref(&argument)).remove(0);
+    let path = Path::new(&meant);
+    if !is_path(path) || !(is_of_store(path) || path.parent().is_some_and(is_of_store)) {
+        return Ok(());
+    }
+    let reason = format!(
+        "it is a path in a mounted store, and the key of an object is expected: {instead}; \
+         `terrace explain`, `stat`, `migrate`, `pin` and `unpin` take paths"
+    );
+    Err(Error::invalid("find the object", reason).with("path", argument.display()).into())
+}
+
+/// The same where a command takes a namespace.
+///
+/// # Errors
+///
+/// `Invalid`.
+pub(crate) fn refuse_namespace(context: &Context, argument: &str) -> Result<()> {
+    refuse(context, argument, "`terrace explain` shows the key of a file, and so the namespace")
+}
+
 /// Sets an attribute through which a mounted file is steered.
 pub(crate) fn steer(path: &Path, attribute: &str, value: &str) -> Result<()> {
     let name = format!("user.terrace.{attribute}");
@@ -234,16 +277,12 @@ pub(crate) fn steer(path: &Path, attribute: &str, value: &str) -> Result<()> {
     set.map_err(|error| Error::from_io("steer a file", error).with("path", path.display()).into())
 }
 
-fn look(path: &Path) -> io::Result<Metadata> {
-    std::fs::symlink_metadata(Reached::new(path)?)
-}
-
 /// Where an argument is a path, the one of the file that it leads to; a key as it is.
 ///
 /// # Errors
 ///
 /// `NotFound`; `Invalid` for a directory, which has no object.
-pub(crate) fn file(argument: &OsStr) -> Result<OsString> {
+fn file(argument: &OsStr) -> Result<OsString> {
     if !is_path(argument) {
         return Ok(argument.into());
     }
@@ -253,12 +292,6 @@ pub(crate) fn file(argument: &OsStr) -> Result<OsString> {
         return Err(error.into());
     }
     Ok(path.into())
-}
-
-/// Where a path leads, links followed.
-fn followed(path: &Path) -> Result<PathBuf> {
-    let failed = |error| Error::from_io(OPERATION, error).with("path", path.display());
-    Ok(std::fs::canonicalize(path).map_err(failed)?)
 }
 
 /// What a path stands for: itself, or what is below it.
@@ -288,33 +321,6 @@ fn walk(path: &Path, below: Below) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
-}
-
-fn attribute(path: &Path, name: &str) -> Result<String> {
-    let mut value = vec![0; VALUE_BYTES_MAX];
-    let read = Reached::new(path)
-        .and_then(|reached| Ok(lgetxattr(reached.as_ref(), name, &mut value[..])?));
-    let read = read.map_err(|failure| {
-        let error = match Errno::from_io_error(&failure) {
-            Some(Errno::NODATA | Errno::OPNOTSUPP) => {
-                let is_other = |found: Metadata| !found.is_file() && !found.is_dir();
-                let reason = match look(path).is_ok_and(is_other) {
-                    true => "it is no regular file, and only those of a mounted store are on tiers",
-                    false => "it is no file of a mounted store",
-                };
-                Error::invalid(OPERATION, reason)
-            }
-            _ => Error::from_io(OPERATION, failure),
-        };
-        error.with("path", path.display())
-    })?;
-    value.truncate(read);
-    String::from_utf8(value).map_err(|_| {
-        Error::new(ErrorKind::Corrupt, OPERATION)
-            .because("its attribute is no text")
-            .with("attribute", name)
-            .into()
-    })
 }
 
 #[cfg(test)]

@@ -81,6 +81,12 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == STDIN
 }
 
+/// Whether two paths lead to the same file.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    real(one).is_some_and(|path| real(other) == Some(path))
+}
+
 /// Opens a trace that is read once, and what it is called; standard input as it comes.
 pub(crate) fn open_once(path: &Path, options: &Options) -> Result<(Trace, String)> {
     if !is_stdin(path) {

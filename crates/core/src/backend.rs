@@ -22,8 +22,8 @@ use crate::{
 /// - Methods may be called from many threads at once and may block.
 /// - Offsets and lengths are in bytes; an offset plus a length fits in 63 bits, else `Invalid`.
 /// - A key never names anything outside its namespace and the backend's own directory.
-/// - There are no default methods: a wrapper that forgets to forward one must not compile.
-///   Conveniences live in [`BackendExt`].
+/// - There are no default methods but [`Backend::draft`]: a wrapper that forgets to forward one must
+///   not compile. Conveniences live in [`BackendExt`].
 pub trait Backend: Send + Sync {
     /// Address in logs and errors, for example `file:/scratch/t1`.
     fn target(&self) -> &str;
@@ -43,6 +43,22 @@ pub trait Backend: Send + Sync {
     /// this backend cannot meet, a label without `capability().labels`), `Invalid` (a label that
     /// is empty or too long), `Io`.
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>>;
+
+    /// Begins a new value of an object, which replaces the old one when it is published.
+    ///
+    /// `how.create` says what must be there when it is published, `how.access` is ignored. A backend
+    /// that cannot switch a key atomically refuses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::open`]; `Unsupported` where values are not replaced atomically.
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        let _ = how;
+        Err(Error::new(ErrorKind::Unsupported, "replace an object")
+            .because("objects are not replaced atomically here")
+            .with("key", key)
+            .with("target", self.target()))
+    }
 
     /// Returns an object's size and times. Errors: `NotFound`, `Io`.
     fn stat(&self, key: &Key) -> Result<Stat>;
@@ -123,8 +139,8 @@ pub trait Backend: Send + Sync {
 /// # Contract
 ///
 /// - Methods may be called from many threads at once and may block.
-/// - After a failed write, each byte of the written extent is old or new; all others, and the
-///   bytes before a growing end, are unchanged. Who needs more asks for it with `Semantics`.
+/// - After a failed write, each byte of the written extent is old or new; all others, and the bytes
+///   before a growing end, are unchanged. `Semantics` ask for more.
 /// - A failed `sync` is sticky: every later `sync` of the handle fails too, because the lost
 ///   pages are not tried again by the kernel.
 pub trait Object: Send + Sync {
@@ -132,7 +148,7 @@ pub trait Object: Send + Sync {
     /// only at the end of the object. Holes read as zeros.
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize>;
 
-    /// Begins reads and writes whose end is told later, where this can.
+    /// Begins reads and writes that complete asynchronously, where this can.
     fn later(&self) -> Option<&dyn Later>;
 
     /// Writes all of `data` one after the other, growing the object as needed. A gap before
@@ -158,8 +174,9 @@ pub trait Object: Send + Sync {
     ///
     /// - With [`End::Grows`] the object grows to the end of the range.
     /// - With [`End::Stays`] it keeps its size. What lies behind its end is neither read nor found
-    ///   by `next_data`; who makes the object longer grows into it. It is kept, also over restarts,
-    ///   until [`Object::set_len`] gives it back or the object is deleted.
+    ///   by `next_data`; a later write or `set_len` that makes the object longer grows into it. It
+    ///   is kept, also over restarts, until [`Object::set_len`] gives it back or the object is
+    ///   deleted.
     ///
     /// # Errors
     ///
@@ -192,8 +209,8 @@ pub trait Object: Send + Sync {
     /// - It allows nothing but reading, also where this handle does.
     /// - Where the file may stop being the object while the handle is open, the lease comes with a
     ///   word: it is changed before a write that goes elsewhere is acknowledged, and before the
-    ///   object's deletion is. So whoever reads the file and finds the word unchanged *afterwards*
-    ///   has read what this handle could have read in the same time.
+    ///   object's deletion is. A reader of the file that finds the word unchanged *afterwards* has
+    ///   read what this handle could have read in the same time.
     /// - A short read is the end of the object, where the word is unchanged.
     /// - It ends with this handle at the latest.
     ///
@@ -203,9 +220,9 @@ pub trait Object: Send + Sync {
     fn lease_file(&self) -> Result<Option<FileLease>>;
 
     /// A descriptor of the file that holds exactly this object's bytes, which stays the object's
-    /// only file until this handle is dropped: for whoever cannot look at a word, as a kernel that
-    /// reads and writes the file for a mount. `None` where that cannot be promised, which another
-    /// time may be another answer.
+    /// only file until this handle is dropped: for a reader that cannot look at a word, as a kernel
+    /// that reads and writes the file for a mount. `None` where that cannot be promised, which
+    /// another time may be another answer.
     ///
     /// - It allows reading, with [`Access::Write`] writing as well, and nothing else.
     /// - What is written through it is written to the object: reads through any handle find it, and
@@ -214,10 +231,9 @@ pub trait Object: Send + Sync {
     ///   the file then, as any other.
     /// - A handle may be asked several times, and several handles of an object at a time, each for
     ///   reading or for writing: as long as one of them is open they get the same file.
-    /// - Before an object that was held for writing leaves the file, it is made sure that nobody can
-    ///   write to it any more: descriptors and mappings may outlive the handle, and the object then
-    ///   stays until they are gone. What outlives a handle that held it for *reading* may show old
-    ///   bytes.
+    /// - An object that was held for writing leaves the file only once no process can write to it
+    ///   any more: descriptors and mappings may outlive the handle, and the object then stays until
+    ///   they are gone. What outlives a handle that held it for *reading* may show old bytes.
     ///
     /// # Errors
     ///
@@ -225,12 +241,50 @@ pub trait Object: Send + Sync {
     /// `Io`.
     fn hold_file(&self, access: Access) -> Result<Option<File>>;
 
-    /// Takes note of reads that were done through a lease of this handle, as if they had been done
-    /// through the handle; does nothing where nobody counts them, and once the object is deleted.
+    /// What limits the growth of the object through a descriptor of [`Object::hold_file`] for
+    /// writing, as of now. The kernel makes that file longer without asking the backend.
+    ///
+    /// # Errors
+    ///
+    /// `Io`, where a medium cannot be asked for its space.
+    fn held_growth(&self) -> Result<HeldGrowth>;
+
+    /// Counts reads that were done through a lease of this handle, as if they had been done through
+    /// the handle; does nothing where reads are not counted, and once the object is deleted.
     fn note_reads(&self, reads: &ReadSummary);
 
     /// The label that the object was created with, known since it was opened: no I/O.
     fn label(&self) -> Option<Arc<[u8]>>;
+}
+
+/// A new value of an object, written beside the old one: see [`Backend::draft`].
+///
+/// # Contract
+///
+/// - No key names it before [`Draft::publish`]: it is not listed, and readers get the old value.
+/// - A draft that is dropped, or whose process ends, before it is published leaves nothing.
+pub trait Draft: Send + Sync {
+    /// The handle through which the new value is written. It stays usable after the publication;
+    /// after the draft was dropped unpublished, operations on it fail with `NotFound`.
+    fn object(&self) -> Arc<dyn Object>;
+
+    /// Makes the key name the new value, atomically: every open gets the old value or the new one.
+    /// Returns the [label](Object::label) of the value that it replaced, where that had one and it is
+    /// known.
+    ///
+    /// - Handles on the old value behave as those on a deleted object.
+    /// - The bytes are durable before a key that had a value names them, unless the semantics of
+    ///   the draft promise nothing over a crash. A loss of power leaves the old value or the new.
+    /// - No write may be in progress through the handle.
+    ///
+    /// # Errors
+    ///
+    /// `Exists` (with [`Create::New`]), `NotFound` (with [`Create::Never`], or where the
+    /// draft was discarded), `Invalid` (published before), `NoSpace`, `Io`, `Unreachable`. The key then
+    /// names the old value, unless it is `Unreachable` with [`Applied::Unknown`](crate::Applied). After
+    /// a failed sync, or where a server has lost it, the draft is discarded; else it may be published
+    /// again.
+    fn publish(&self) -> Result<Option<Arc<[u8]>>>;
 }
 
 /// Longest label of an object: room for a layout over some dozens of servers, small enough for an
@@ -256,6 +310,39 @@ pub struct Capability {
     pub keeps_data: bool,
     /// Labels are kept.
     pub labels: bool,
+    /// How an object gets its bytes.
+    pub writes: Writes,
+    /// Largest object; `u64::MAX` without a bound.
+    pub object_bytes_max: u64,
+}
+
+/// How the objects of a backend get their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// At any offset, at any time.
+    #[default]
+    InPlace,
+    /// Once, as a whole, as object stores take them.
+    ///
+    /// - An object is written through the handle that created it, each write where the one before
+    ///   ended or behind that; a gap reads as zeros. It is not visible before
+    ///   [`Object::sync`] has succeeded on this handle. A handle that is dropped before leaves nothing.
+    /// - Afterwards its bytes never change: every handle refuses writes, cuts and holes as
+    ///   `Unsupported`. Time and identity can be replaced.
+    /// - Bytes cannot be read before the sync.
+    /// - The caller never uses a name twice, and the backend need not notice.
+    /// - A deletion of what is not there may succeed.
+    Whole,
+}
+
+impl Writes {
+    /// The word used in reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Writes::InPlace => "in-place",
+            Writes::Whole => "whole",
+        }
+    }
 }
 
 impl Capability {
@@ -331,7 +418,7 @@ pub struct Open {
     /// Stored with an object that is created.
     pub identity: Option<Arc<Identity>>,
     /// Stored with an object that is created and never changed: 1 to [`LABEL_BYTES_MAX`] bytes that
-    /// mean something to who wrote them.
+    /// mean something to the caller that wrote them.
     pub label: Option<Arc<[u8]>>,
 }
 
@@ -401,7 +488,7 @@ pub struct Stat {
     pub modified_ns: u64,
     /// Whether it was created with a label: see [`Object::label`].
     pub is_labelled: bool,
-    /// Whether somebody on this machine may change its bytes past the backend: see
+    /// Whether a process on this machine may change its bytes past the backend: see
     /// [`Object::hold_file`].
     pub is_held: bool,
 }
@@ -417,11 +504,25 @@ pub struct Space {
     pub file_system: Option<FileSystem>,
 }
 
+/// What limits the growth of an object that is written past its handles: [`Object::held_growth`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldGrowth {
+    /// The file system of its file. Once that is full, no tier that may have the object's bytes has
+    /// room, and no capacity or quota was exceeded before.
+    Full,
+    /// The file system of its file, while other tiers that may have the object's bytes have room.
+    OneFile,
+    /// Nothing that keeps it within a bound: the capacity of its tier, or the quota of its namespace.
+    Unbounded,
+}
+
 /// A file system of a machine that backends are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
     /// Which one: on one machine, backends with the same take from each other's room.
     pub number: u64,
+    /// Its size; `u64::MAX` where it has none.
+    pub size_bytes: u64,
     /// What is available on it.
     pub available_bytes: u64,
 }
@@ -604,8 +705,11 @@ fn execute_one(
             Ok(Reply::Done)
         }
         Request::Read { key, offset_bytes, buffer } => {
-            let object = backend.open(key, &how(Create::Never, Access::Read))?;
-            object.read_at(*offset_bytes, &mut [IoSliceMut::new(buffer)]).map(Reply::Count)
+            let how = how(Create::Never, Access::Read);
+            let read = |object: Box<dyn Object>| {
+                object.read_at(*offset_bytes, &mut [IoSliceMut::new(buffer)])
+            };
+            with_object(|| backend.open(key, &how), read).map(Reply::Count)
         }
         Request::Write { key, offset_bytes, data } => {
             let object = backend.open(key, &how(Create::Never, Access::Write))?;
@@ -617,11 +721,31 @@ fn execute_one(
     }
 }
 
+/// Opens an object and gives it to `work`; does both again where `work` fails with `NotFound`, because
+/// the object was replaced after it was opened and its handle goes on with what was deleted.
+///
+/// # Errors
+///
+/// Those of `open` and `work`; `Busy` where it is replaced all the time.
+pub fn with_object<T>(
+    mut open: impl FnMut() -> Result<Box<dyn Object>>,
+    mut work: impl FnMut(Box<dyn Object>) -> Result<T>,
+) -> Result<T> {
+    const ATTEMPTS_MAX: usize = 100;
+    for _ in 0..ATTEMPTS_MAX {
+        match work(open()?) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => return other,
+        }
+    }
+    Err(Error::new(ErrorKind::Busy, "read an object").because("it is replaced all the time"))
+}
+
 /// Conveniences over every [`Backend`].
 pub trait BackendExt: Backend {
     /// Reads a whole object.
     fn read_all(&self, key: &Key) -> Result<Vec<u8>> {
-        self.open(key, &Open::read())?.read_to_end()
+        with_object(|| self.open(key, &Open::read()), |object| object.read_to_end())
     }
 
     /// Makes an object hold exactly `data`, creating it if it is missing.
@@ -629,6 +753,17 @@ pub trait BackendExt: Backend {
         let object = self.open(key, &Open::create())?;
         object.set_len(0)?;
         object.write_at(0, &[IoSlice::new(data)])
+    }
+
+    /// Makes an object hold exactly `data`, atomically: readers get the old value or the new one, and
+    /// after an error the old one. Errors as [`Backend::draft`] and [`Draft::publish`].
+    fn put(&self, key: &Key, data: &[u8], how: &Open) -> Result<()> {
+        let how = Open { size_hint_bytes: Some(data.len() as u64), ..how.clone() };
+        let draft = self.draft(key, &how)?;
+        if !data.is_empty() {
+            draft.object().write_at(0, &[IoSlice::new(data)])?;
+        }
+        draft.publish().map(drop)
     }
 
     /// Removes an object that may be missing.

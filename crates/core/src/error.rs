@@ -29,7 +29,7 @@ pub enum ErrorKind {
     Corrupt,
     /// What the request refers to has changed since. Look again, then retry.
     Stale,
-    /// Somebody else holds it now. Retry later.
+    /// Another process or operation holds it now. Retry later.
     Busy,
     /// This target cannot do it, ever; its `Capability` says so. Do not retry.
     Unsupported,
@@ -47,6 +47,38 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, whether applied or not counted once.
+    pub const ALL: [ErrorKind; 11] = [
+        ErrorKind::NotFound,
+        ErrorKind::Exists,
+        ErrorKind::NoSpace,
+        ErrorKind::Corrupt,
+        ErrorKind::Stale,
+        ErrorKind::Busy,
+        ErrorKind::Unsupported,
+        ErrorKind::Denied,
+        ErrorKind::Invalid,
+        ErrorKind::Unreachable { applied: Applied::Unknown },
+        ErrorKind::Io,
+    ];
+
+    /// Its index in [`ErrorKind::ALL`], for counters.
+    pub fn number(self) -> usize {
+        match self {
+            ErrorKind::NotFound => 0,
+            ErrorKind::Exists => 1,
+            ErrorKind::NoSpace => 2,
+            ErrorKind::Corrupt => 3,
+            ErrorKind::Stale => 4,
+            ErrorKind::Busy => 5,
+            ErrorKind::Unsupported => 6,
+            ErrorKind::Denied => 7,
+            ErrorKind::Invalid => 8,
+            ErrorKind::Unreachable { .. } => 9,
+            ErrorKind::Io => 10,
+        }
+    }
+
     /// The word scripts see, for example `not-found`.
     pub fn word(self) -> &'static str {
         match self {
@@ -66,20 +98,7 @@ impl ErrorKind {
 
     /// The kind with this word, for errors that crossed a socket.
     pub fn from_word(word: &str) -> Option<ErrorKind> {
-        const ALL: [ErrorKind; 11] = [
-            ErrorKind::NotFound,
-            ErrorKind::Exists,
-            ErrorKind::NoSpace,
-            ErrorKind::Corrupt,
-            ErrorKind::Stale,
-            ErrorKind::Busy,
-            ErrorKind::Unsupported,
-            ErrorKind::Denied,
-            ErrorKind::Invalid,
-            ErrorKind::Unreachable { applied: Applied::Unknown },
-            ErrorKind::Io,
-        ];
-        ALL.into_iter().find(|kind| kind.word() == word)
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
     fn reason(self) -> &'static str {
@@ -104,8 +123,8 @@ impl ErrorKind {
 
 /// A failed operation: what was tried, why it failed, and where.
 ///
-/// Prints as `cannot <verb>: <reason> name=value name=value`; the source is printed by whoever
-/// prints the chain ([`Error::chain`]).
+/// Prints as `cannot <verb>: <reason> name=value name=value`; the source is printed with the chain
+/// ([`Error::chain`]).
 #[derive(Debug)]
 pub struct Error {
     inner: Box<Inner>,
@@ -182,8 +201,8 @@ impl Error {
         self
     }
 
-    /// What is told of a change that ended with this, and of which another part may have been carried
-    /// out: nobody is to take it for not carried out.
+    /// The error of a change of which another part may have been carried out: callers must not
+    /// treat it as not carried out.
     pub fn in_part(self) -> Self {
         if self.kind() != (ErrorKind::Unreachable { applied: Applied::No }) {
             return self;
@@ -196,6 +215,16 @@ impl Error {
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
+    }
+
+    /// The number of the operating system's error underneath, if there is one: the outermost.
+    ///
+    /// What the caller can do is what the kind says. Programs that know these numbers and no kinds, as those that use a
+    /// mounted store, get this one where it says more, for example which resource is used up.
+    pub fn os_error(&self) -> Option<i32> {
+        let first = error::Error::source(self);
+        std::iter::successors(first, |inner| inner.source())
+            .find_map(|inner| inner.downcast_ref::<io::Error>()?.raw_os_error())
     }
 
     /// The message and those of all sources, on one line.
@@ -253,6 +282,17 @@ mod tests {
         let error = Error::from_io("open object", io::Error::from_raw_os_error(28));
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert_eq!(error.chain().matches("os error 28").count(), 1);
+    }
+
+    #[test]
+    fn the_number_of_the_operating_system_is_found_below_other_errors() {
+        let full = Error::from_io("open object", io::Error::from_raw_os_error(24));
+        assert_eq!(full.os_error(), Some(24));
+        let outer = Error::new(ErrorKind::Busy, "read").caused_by(full);
+        assert_eq!(outer.os_error(), Some(24));
+        assert_eq!(Error::new(ErrorKind::NoSpace, "write").os_error(), None);
+        let own = Error::from_io("read", io::Error::other("not of the system"));
+        assert_eq!(own.os_error(), None);
     }
 
     #[test]

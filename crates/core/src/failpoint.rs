@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Result;
 
-/// Is told of every failpoint that is passed.
+/// Is called at every failpoint that is passed.
 pub trait Watcher: Send + Sync + fmt::Debug {
     /// Called at the step; an error makes the step fail, as if the process had died there.
     ///
@@ -31,7 +31,7 @@ impl Failpoints {
         Self { watcher: Some(watcher) }
     }
 
-    /// Whether anybody is told.
+    /// Whether a watcher is set.
     pub fn is_watched(&self) -> bool {
         self.watcher.is_some()
     }

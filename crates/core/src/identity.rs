@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who a stored file is, and which store a tier belongs to.
+//! What a stored file belongs to, and which store a tier belongs to.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub enum Role {
     Dead,
 }
 
-/// Who a stored file is: kept beside its bytes, so that swapped, stale and foreign files are
-/// recognised and the catalog can be rebuilt from the tiers.
+/// What a stored file belongs to: kept beside its bytes, so that swapped, stale and foreign files
+/// are recognised and the catalog can be rebuilt from the tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The store it belongs to.

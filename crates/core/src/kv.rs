@@ -111,9 +111,19 @@ impl KvRange {
         Self { start: Bound::Included(prefix.to_vec()), end }
     }
 
-    /// The part of this range that lies after `key`.
+    /// What lies after `key`, up to the end of this range; with a `key` before it also what is in between.
     pub fn after(&self, key: &[u8]) -> Self {
         Self { start: Bound::Excluded(key.to_vec()), end: self.end.clone() }
+    }
+
+    /// The part of this range that lies after `key`.
+    pub fn rest_after(&self, key: &[u8]) -> Self {
+        match &self.start {
+            Bound::Included(start) | Bound::Excluded(start) if key < start.as_slice() => {
+                self.clone()
+            }
+            _ => self.after(key),
+        }
     }
 }
 
@@ -167,5 +177,16 @@ mod tests {
         assert_eq!(KvRange::prefix(b"ab").end, Bound::Excluded(b"ac".to_vec()));
         assert_eq!(KvRange::prefix(b"a\xff").end, Bound::Excluded(b"b".to_vec()));
         assert_eq!(KvRange::prefix(b"\xff").end, Bound::Unbounded);
+    }
+
+    #[test]
+    fn the_rest_after_a_key_stays_inside_the_range() {
+        let range = KvRange::prefix(b"b");
+        assert_eq!(range.rest_after(b"a"), range);
+        assert_eq!(range.rest_after(b"b").start, Bound::Excluded(b"b".to_vec()));
+        let rest = range.rest_after(b"bc");
+        assert_eq!(rest.start, Bound::Excluded(b"bc".to_vec()));
+        assert_eq!(rest.rest_after(b"ba"), rest);
+        assert_eq!(KvRange::all().rest_after(b"a").start, Bound::Excluded(b"a".to_vec()));
     }
 }

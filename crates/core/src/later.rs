@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads and writes whose end is told later, by whoever hears of it.
+//! Asynchronous reads and writes: their completion is a callback.
 
 use std::sync::Arc;
 
 use crate::Result;
 
-/// Hears the end of a read that was begun with [`Later::read_later`]: the bytes, fewer than asked
-/// for only at the end of the object; why there are none; or nothing where only
-/// [`Object::read_at`] can tell. Any thread calls it: it waits for nothing, least of all for another
-/// operation of the same backend.
+/// Completes a read that was begun with [`Later::read_later`]: the bytes, fewer than asked for only
+/// at the end of the object; the error; or nothing where only [`Object::read_at`] can answer. Any
+/// thread calls it: it must not block, least of all on another operation of the same backend.
 ///
 /// [`Object::read_at`]: crate::Object::read_at
 pub type ReadDone = Box<dyn FnOnce(Option<Result<&[u8]>>) + Send>;
 
-/// Hears the end of a write that was begun with [`Later::write_later`]: that it is done; why nobody knows
-/// whether it is; or nothing where it is not, and nothing of it is on its way any more, so that only
-/// [`Object::write_at`] can do it, or tell why not. Any thread calls it, as [`ReadDone`].
+/// Completes a write that was begun with [`Later::write_later`]: success; an error after which the
+/// write may or may not be applied; or nothing where it is not applied and nothing of it is in
+/// flight any more, so that only [`Object::write_at`] can apply it, or return why not. Any thread
+/// calls it, as [`ReadDone`].
 ///
 /// [`Object::write_at`]: crate::Object::write_at
 pub type WriteDone = Box<dyn FnOnce(Option<Result<()>>) + Send>;
@@ -24,15 +24,16 @@ pub type WriteDone = Box<dyn FnOnce(Option<Result<()>>) + Send>;
 pub enum Begun {
     /// Another thread tells of its end.
     Sent,
-    /// Its end is told while this runs, and that of others that are begun meanwhile. Whoever began it
-    /// calls it, at once and without holding anything that others wait for.
+    /// The callback runs the completion, and that of others that are begun meanwhile. The caller
+    /// that began the operation runs it, at once and without holding anything that others wait for.
     Answering(Box<dyn FnOnce() + Send>),
 }
 
 /// Of objects whose user can go on before a read or a write is done.
 pub trait Later {
-    /// Begins a read of `bytes` bytes, for who can go on without them: what `done` returns is told
-    /// of them, once. `None` where it was not begun, and `done` not asked: then `read_at` reads.
+    /// Begins a read of `bytes` bytes; the caller goes on without them. The callback that `done`
+    /// returns is called once, with the bytes. `None` where the read was not begun, and `done` was
+    /// not called: then `read_at` reads.
     fn read_later(
         &self,
         offset_bytes: u64,
@@ -40,9 +41,10 @@ pub trait Later {
         done: &mut dyn FnMut() -> ReadDone,
     ) -> Option<Begun>;
 
-    /// Begins a write of `data`, for who can go on before it is done: what `done` returns is told of
-    /// its end, once. `None` where it was not begun, and `done` not asked: then `write_at` writes. Writes
-    /// that are on their way at the same time come in any order.
+    /// Begins a write of `data`; the caller goes on before it is applied. The callback that `done`
+    /// returns is called once, with the result. `None` where the write was not begun, and `done`
+    /// was not called: then `write_at` writes. Writes in flight at the same time are applied in any
+    /// order.
     fn write_later(
         &self,
         offset_bytes: u64,

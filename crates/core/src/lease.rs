@@ -14,8 +14,8 @@ pub const WORD_BYTES: usize = 8;
 /// A descriptor of the file that holds exactly an object's bytes: its end is the object's end.
 ///
 /// It is over when its word says so, when the handle that lent it is dropped, and when the process
-/// that lent it has ended. Nobody changes the word after that end, so whoever reads in another
-/// process looks, after the word, whether his connection to the lender still is.
+/// that lent it has ended. After that end the word does not change any more, so a reader in another
+/// process checks, after the word, whether its connection to the lender is still open.
 #[derive(Debug)]
 pub struct FileLease {
     /// The descriptor.
@@ -36,7 +36,7 @@ pub struct GenerationWord {
     pub value: u64,
 }
 
-/// Reads that somebody did through a lease, summed up.
+/// Reads through a lease, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadSummary {
     /// How many.
@@ -45,7 +45,7 @@ pub struct ReadSummary {
     pub bytes: u64,
     /// Where the first began.
     pub offset_bytes: u64,
-    /// Time that all of them took; 0 where nobody measured it.
+    /// Time that all of them took; 0 where it was not measured.
     pub latency_ns: u64,
 }
 

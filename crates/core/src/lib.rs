@@ -13,6 +13,7 @@ mod failpoint;
 mod identity;
 mod key;
 mod kv;
+mod latencies;
 mod later;
 mod lease;
 mod policy;
@@ -22,8 +23,9 @@ pub mod units;
 mod view;
 
 pub use backend::{
-    Access, Backend, BackendExt, Capability, Create, Cursor, End, FileSystem, LABEL_BYTES_MAX,
-    Object, ObjectExt, Op, Open, Page, Reply, Request, Space, Stat, execute_each, execute_strictly,
+    Access, Backend, BackendExt, Capability, Create, Cursor, Draft, End, FileSystem, HeldGrowth,
+    LABEL_BYTES_MAX, Object, ObjectExt, Op, Open, Page, Reply, Request, Space, Stat, Writes,
+    execute_each, execute_strictly, with_object,
 };
 pub use buffer::Buffer;
 pub use clock::{Clock, SystemClock};
@@ -33,6 +35,7 @@ pub use failpoint::{Failpoints, Watcher};
 pub use identity::{Identity, Role, Superblock};
 pub use key::{Key, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};
 pub use kv::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvExt, KvRange, Pair, Ticket, Txn};
+pub use latencies::{Latencies, LatencyReport};
 pub use later::{Begun, Later, ReadDone, WriteDone};
 pub use lease::{FileLease, GenerationWord, ReadSummary, WORD_BYTES};
 pub use policy::{

@@ -100,7 +100,7 @@ pub struct Placement<'a> {
     pub key: &'a Key,
     /// Advice from the application.
     pub hint: Hint,
-    /// The size that the object will have, where the application said so.
+    /// The size that the object will have, where the application gave it.
     pub size_hint_bytes: Option<u64>,
     /// 0 for a new object, else the number of the segment that a growing object needs.
     pub segment: u32,
@@ -237,7 +237,7 @@ pub enum Outcome {
     NoSpace = 8,
     /// A tier failed.
     Io = 9,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled = 10,
     /// Only decided, not carried out: the stack runs dry.
     DryRun = 11,

@@ -78,7 +78,7 @@ pub struct Figures {
 }
 
 impl Default for Figures {
-    /// Unbounded, immediate and free: a tier of which nothing was said.
+    /// Unbounded, immediate and free: a tier without figures.
     fn default() -> Self {
         Self {
             capacity_bytes: u64::MAX,

@@ -92,18 +92,37 @@ impl From<Error> for Failure {
     /// What a program sees of an error of the store. That an object or a pair is not there is
     /// damage: the name of the file was found.
     fn from(error: Error) -> Self {
+        let cause = error.os_error().map(Errno::from_raw_os_error);
+        let exhausted = cause.filter(|errno| is_exhaustion(*errno));
         let errno = match error.kind() {
-            ErrorKind::NoSpace => Errno::NOSPC,
+            ErrorKind::NoSpace => exhausted.unwrap_or(Errno::NOSPC),
             ErrorKind::Busy => Errno::BUSY,
             ErrorKind::Stale => Errno::STALE,
             ErrorKind::Unsupported => Errno::OPNOTSUPP,
             ErrorKind::Denied => Errno::ROFS,
             ErrorKind::Invalid => Errno::INVAL,
             ErrorKind::Unreachable { .. } => Errno::HOSTUNREACH,
-            _ => Errno::IO,
+            _ => exhausted.unwrap_or(Errno::IO),
         };
         Self { errno, text: Some(error.chain().into()) }
     }
+}
+
+/// Whether an error of the operating system says that a resource is used up, or a limit reached. Programs see which, as
+/// on a local file system; any other cause is what the error's kind makes of it, since it says something of the tier and
+/// not of the file.
+pub fn is_exhaustion(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOMEM
+            | Errno::NOLCK
+            | Errno::DQUOT
+            | Errno::FBIG
+            | Errno::NOSPC
+            | Errno::NAMETOOLONG
+    )
 }
 
 impl fmt::Display for Failure {
@@ -120,6 +139,26 @@ impl std::error::Error for Failure {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_used_up_is_told_and_other_causes_are_not() {
+        let told = |kind, errno: Errno| {
+            let below = Error::from_io("open object", errno.into());
+            Failure::from(Error::new(kind, "read").caused_by(below)).errno()
+        };
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOLCK, Errno::FBIG] {
+            assert_eq!(told(ErrorKind::Io, errno), errno);
+        }
+        assert_eq!(told(ErrorKind::NoSpace, Errno::DQUOT), Errno::DQUOT);
+        assert_eq!(told(ErrorKind::Busy, Errno::AGAIN), Errno::BUSY, "it passes");
+        assert_eq!(told(ErrorKind::Io, Errno::NOSPC), Errno::NOSPC);
+        for errno in [Errno::NOENT, Errno::NODEV, Errno::STALE, Errno::TIMEDOUT] {
+            assert_eq!(told(ErrorKind::Io, errno), Errno::IO, "{errno}");
+        }
+        assert_eq!(told(ErrorKind::Denied, Errno::ROFS), Errno::ROFS);
+        let away = ErrorKind::Unreachable { applied: Applied::No };
+        assert_eq!(told(away, Errno::MFILE), Errno::HOSTUNREACH, "it passes");
+    }
 
     #[test]
     fn whoever_does_not_answer_is_known_as_such_again() {

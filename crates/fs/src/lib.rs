@@ -28,9 +28,9 @@ pub use check::{
     mark_restored, number_in_place, number_of, paths,
 };
 pub use clock::FileClock;
-pub use failure::{Failure, Result};
-pub use files::{CAPABILITY, File, Files, FilesOptions, Heard, Written};
-pub use metadata::Metadata;
+pub use failure::{Failure, Result, is_exhaustion};
+pub use files::{AskSpace, CAPABILITY, File, Files, FilesOptions, Heard, Written};
+pub use metadata::{CacheReport, Metadata};
 pub use node::{Kind, Marking, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{
     Changes, Closed, DELEGATED_FOR, Delegated, ENTRIES_AHEAD_MAX, LISTED_AHEAD_MAX, Left, Listed,

@@ -4,8 +4,19 @@
 use std::time::Duration;
 
 use crate::failure::Result;
-use crate::node::Node;
+use crate::node::{Node, Time};
 use crate::request::{Listed, Reply, Request};
+
+/// How often a cache was looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheReport {
+    /// What it holds.
+    pub cache: &'static str,
+    /// Looks that found an answer.
+    pub hits: u64,
+    /// Looks that found none.
+    pub misses: u64,
+}
 
 /// The metadata of a file system: here, or with a server.
 ///
@@ -41,6 +52,14 @@ pub trait Metadata: Send + Sync {
     fn remove_later(&self, _directory: u64, _name: &[u8]) -> Result<Option<Reply>> {
         Ok(None)
     }
+
+    /// Notes the time of a change that is returned to a program: no change that is deferred from now on gets
+    /// an earlier one.
+    fn note_returned(&self, _changed: Time) {}
+
+    /// Notes that bytes of an object were changed through this: the time of that is not known here, and no
+    /// change that is deferred from now on gets an earlier one.
+    fn note_object_written(&self) {}
 
     /// Carries out whatever it was said is done, for who asks nothing more.
     ///
@@ -144,6 +163,11 @@ pub trait Metadata: Send + Sync {
     /// one, and not made durable, may be undone.
     fn whole_since(&self) -> u64 {
         0
+    }
+
+    /// How often caches of what was asked before had an answer, by cache. None where nothing is cached.
+    fn caches(&self) -> Vec<CacheReport> {
+        Vec::new()
     }
 
     /// Whether a node had no extended attribute of this name, or none at all, less than `age_max`

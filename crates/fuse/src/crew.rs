@@ -187,7 +187,8 @@ impl Watch {
         let mut before = vec![None; crews.len()];
         while !self.is_over.load(Ordering::SeqCst) {
             self.is_asleep.store(true, Ordering::SeqCst);
-            // Looked at behind it, so that whoever becomes the last of all sees it, or is seen.
+            // Looked at behind it, so that the thread that becomes the last of all sees it, or is
+            // seen.
             if !crews.iter().any(Crew::are_all_busy) {
                 before.fill(None);
                 thread::park();

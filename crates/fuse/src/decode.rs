@@ -16,7 +16,7 @@ use crate::request::{
 pub enum Decoded<'a> {
     /// A request for the file system.
     Request(Request<'a>),
-    /// Somebody stopped waiting for the request `interrupted`. Needs no answer.
+    /// The caller of the request `interrupted` stopped waiting. Needs no answer.
     Interrupt {
         /// The request that is not waited for.
         interrupted: u64,

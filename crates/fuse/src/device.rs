@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connection to the kernel, and who stopped waiting on it.
+//! The connection to the kernel, and the requests on it that are interrupted.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -59,7 +59,7 @@ impl AsFd for Device {
     }
 }
 
-/// Requests that somebody stopped waiting for.
+/// Requests whose callers stopped waiting for them.
 ///
 /// Those that were answered before their interrupt came stay here until newer ones push them out.
 #[derive(Debug, Default)]

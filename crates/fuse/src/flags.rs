@@ -91,8 +91,8 @@ impl OpenedFlags {
     pub const PARALLEL_DIRECT_WRITES: Self = Self(1 << 6);
     /// Goes to another file; set where `Opened::backing` is.
     pub const PASSTHROUGH: Self = Self(1 << 7);
-    /// What may be said of a file that is passed through: the kernel refuses to open it where more
-    /// is (`FOPEN_PASSTHROUGH_MASK` in fs/fuse/iomode.c).
+    /// The only flags that a file that is passed through may have: the kernel refuses to open it
+    /// with others (`FOPEN_PASSTHROUGH_MASK` in fs/fuse/iomode.c).
     pub(crate) const WITH_PASSTHROUGH: Self =
         Self(Self::DIRECT_IO.0 | Self::NOFLUSH.0 | Self::PARALLEL_DIRECT_WRITES.0);
 }

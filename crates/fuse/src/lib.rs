@@ -37,7 +37,7 @@ pub use flags::{InitFlags, OpenedFlags};
 pub use notifier::Notifier;
 pub use options::{AccessTime, MountOptions};
 pub use passthrough::{BackingId, Passthrough};
-pub use reply::Reply;
+pub use reply::{AnswerObserver, Reply};
 pub use request::{
     CopyFileRange, Forgets, Lock, LockKind, LockRequest, Operation, Request, SetAttr, SetTime,
 };
@@ -57,21 +57,26 @@ pub const ROOT_NODE: u64 = 1;
 /// - A node that was given out in an [`Entry`] (with `Reply::entry`, `Reply::created` or
 ///   `DirectoryBuffer::add_plus`) is remembered by the kernel once more each time, until `Forget`
 ///   counts it down to zero. Negative entries and entries of node 0 do not count.
-/// - Who does not know an operation answers `ENOSYS`; for most of them the kernel does not ask
-///   again then.
+/// - An operation that the file system does not know is answered with `ENOSYS`; for most of them
+///   the kernel does not ask again then.
 pub trait FileSystem: Send + Sync {
     /// Carries out one request.
     ///
     /// `request` and what it borrows end with the call; `reply` may outlive it. While the call
-    /// lasts its thread serves nobody else, so an operation that may wait for other requests (a
-    /// lock) must keep `reply` and return.
+    /// lasts its thread serves no other request, so an operation that may wait for other requests
+    /// (a lock) must keep `reply` and return.
     fn handle(&self, request: &Request<'_>, reply: Reply);
 
-    /// Somebody stopped waiting for the request with this `unique`, because of a signal.
+    /// The caller of the request with this `unique` stopped waiting for it, because of a signal.
     ///
     /// The request still must be answered; `EINTR` is usual. Those that are done soon may ignore
     /// this. It may come for a request that is answered already, and while `handle` still runs:
-    /// [`Reply::is_interrupted`] is true from before this call on, so that whoever asks it under
-    /// the lock that this method takes misses nothing.
+    /// [`Reply::is_interrupted`] is true from before this call on, so that a check of it under the
+    /// lock that this method takes misses nothing.
     fn interrupt(&self, unique: u64);
+
+    /// The file system was unmounted, or its connection aborted: no request comes any more.
+    ///
+    /// Others may still be carried out. Each thread that reads requests calls it.
+    fn unmounted(&self);
 }

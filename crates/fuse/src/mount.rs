@@ -19,7 +19,7 @@ use rustix::net::{
 use crate::device;
 use crate::options::MountOptions;
 
-/// The program of libfuse that mounts for those who are not root.
+/// The program of libfuse that mounts for users other than root.
 const FUSERMOUNT: &str = "fusermount3";
 
 /// A place where a file system was mounted.
@@ -60,8 +60,8 @@ impl Mounted {
         &self.path
     }
 
-    /// Has the kernel read so far ahead of who reads one piece after the other: more than it offers
-    /// in its greeting, which is what suits a disk.
+    /// Sets how far the kernel reads ahead of a sequential reader: more than it offers in its
+    /// greeting, which is what suits a disk.
     pub(crate) fn set_readahead(&self, bytes: u32) -> io::Result<()> {
         let (major, minor) = self.device.ok_or(io::ErrorKind::NotFound)?;
         let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");

@@ -55,7 +55,7 @@ impl Notifier {
         self.send_entry(parent, name, EXPIRE_ONLY)
     }
 
-    /// A name that meant `child` was removed; watchers of the directory are told.
+    /// A name that meant `child` was removed; watchers of the directory are notified.
     pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> io::Result<()> {
         let mut record = Record::<24>::new();
         record.u64(parent).u64(child).u32(length(name)?);

@@ -12,8 +12,8 @@ pub struct MountOptions {
     pub source: String,
     /// What the table of mounts shows behind `fuse.` as the kind of file system.
     pub subtype: String,
-    /// Other users may use it, not only who mounts it. Who is not root needs `user_allow_other`
-    /// in `/etc/fuse.conf`.
+    /// Other users may use it, not only the one that mounts it. Users other than root need
+    /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
     /// The kernel checks permissions by owner, group and mode.
     pub default_permissions: bool,
@@ -44,14 +44,11 @@ pub struct MountOptions {
 /// When the kernel has a read change the time of access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTime {
-    /// Where it is older than the time of modification, or than a day: what the kernel does
-    /// unless told otherwise.
+    /// Where it is older than the time of modification, or than a day: the kernel's default.
     #[default]
     Relative,
     /// Never.
     Never,
-    /// Always.
-    Strict,
 }
 
 impl Default for MountOptions {
@@ -79,13 +76,14 @@ impl Default for MountOptions {
 impl MountOptions {
     /// Changes options by words as `mount -o` has them; each may be several with commas between.
     ///
-    /// The last one counts. Words that are meant for whoever mounts at boot (`_netdev`, `noauto`,
-    /// `nofail`, `user`, `users`, `owner`, `group`, `comment`, `x-…`) are accepted and mean nothing
-    /// here, as do locks and counters that Linux has no more (`mand`, `iversion`).
+    /// The last one counts. Words that are meant for the program that mounts at boot (`_netdev`,
+    /// `noauto`, `nofail`, `user`, `users`, `owner`, `group`, `comment`, `x-…`) are accepted and
+    /// mean nothing here, as do locks and counters that Linux has no more (`mand`, `iversion`).
     ///
     /// # Errors
     ///
-    /// `InvalidInput` names a word that is not known; `Unsupported` for `remount`, which is.
+    /// `InvalidInput` names a word that is not known; `Unsupported` for `remount` and `strictatime`, which
+    /// are.
     pub fn apply<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
         let words = words.into_iter().flat_map(|words| words.split(','));
         words.filter(|word| !word.is_empty()).try_for_each(|word| self.apply_word(word))
@@ -95,7 +93,7 @@ impl MountOptions {
         match word.split_once('=') {
             Some(("fsname", source)) => self.source = source.into(),
             Some(("subtype", subtype)) => self.subtype = subtype.into(),
-            // Who mounted it, for the table of mounts.
+            // The user that mounted it, for the table of mounts.
             Some(("user" | "comment", _)) => {}
             Some((name, _)) if name.starts_with("x-") => {}
             None => match word {
@@ -111,7 +109,12 @@ impl MountOptions {
                 "noexec" => self.exec = false,
                 "atime" | "relatime" | "nostrictatime" => self.access_time = AccessTime::Relative,
                 "noatime" => self.access_time = AccessTime::Never,
-                "strictatime" | "norelatime" => self.access_time = AccessTime::Strict,
+                // The kernel does not report reads from its cache, nor those that it passes through.
+                "strictatime" | "norelatime" => {
+                    let message = "the kernel does not report every read; use relatime or noatime";
+                    let message = format!("{message} option={word}");
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+                }
                 "diratime" => self.no_directory_access_time = false,
                 "nodiratime" => self.no_directory_access_time = true,
                 "sync" => self.synchronous = true,
@@ -144,7 +147,6 @@ impl MountOptions {
         let access_time = match self.access_time {
             AccessTime::Relative => MountFlags::empty(),
             AccessTime::Never => MountFlags::NOATIME,
-            AccessTime::Strict => MountFlags::STRICTATIME,
         };
         [
             (self.read_only, MountFlags::RDONLY),
@@ -231,6 +233,15 @@ mod tests {
     }
 
     #[test]
+    fn strict_access_times_are_refused() {
+        for word in ["strictatime", "norelatime"] {
+            let error = MountOptions::default().apply(["noatime", word]).expect_err(word);
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{word}");
+            assert!(error.to_string().contains("noatime"), "{error}");
+        }
+    }
+
+    #[test]
     fn words_for_the_boot_mean_nothing() {
         let mut options = MountOptions::default();
         options.apply(["defaults,_netdev,nofail,noauto,x-systemd.automount,x-a=b"]).expect("words");
@@ -260,8 +271,8 @@ mod tests {
     fn neither_devices_nor_set_ids_count_unless_asked_for() {
         let mut options = MountOptions::default();
         assert_eq!(options.flags(), MountFlags::NOSUID | MountFlags::NODEV);
-        options.apply(["suid,dev,ro,strictatime"]).expect("words");
-        assert_eq!(options.flags(), MountFlags::RDONLY | MountFlags::STRICTATIME);
+        options.apply(["suid,dev,ro,noatime"]).expect("words");
+        assert_eq!(options.flags(), MountFlags::RDONLY | MountFlags::NOATIME);
     }
 
     #[test]

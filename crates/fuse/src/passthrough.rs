@@ -24,8 +24,8 @@ impl Passthrough {
 
     /// Registers `file`, which may be closed afterwards.
     ///
-    /// Writes through the mount clear set-id bits of `file` whoever writes: the kernel does not
-    /// ask the file system to, and writes with the rights of this call.
+    /// Writes through the mount clear set-id bits of `file`, whatever process writes: the kernel
+    /// does not ask the file system to, and writes with the rights of this call.
     ///
     /// # Errors
     ///

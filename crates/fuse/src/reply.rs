@@ -46,10 +46,25 @@ impl Asker {
     }
 }
 
+/// Gets the answers to requests that it [observes](Reply::observed_by).
+pub trait AnswerObserver: Send + Sync + std::fmt::Debug {
+    /// The answer to a request is about to be sent: an error, or what was asked for. `tag` and
+    /// `started_ns` are those that the reply was given.
+    fn answered(&self, tag: usize, started_ns: u64, error: Option<Errno>);
+}
+
+/// The observer of a reply.
+#[derive(Debug)]
+struct Observed {
+    observer: Arc<dyn AnswerObserver>,
+    tag: usize,
+    started_ns: u64,
+}
+
 /// Answers one request, once, from any thread; dropped unsent it answers `EIO`.
 ///
 /// Sending does not fail: where the kernel takes an answer no more, the file system was unmounted
-/// and nobody waits; where it refuses one that makes no sense, the request ends with `EIO`, over
+/// and no caller waits; where it refuses one that makes no sense, the request ends with `EIO`, over
 /// `io_uring` with `EINVAL`.
 #[derive(Debug)]
 pub struct Reply {
@@ -57,11 +72,12 @@ pub struct Reply {
     unique: u64,
     is_due: bool,
     is_copied_64_bit: bool,
+    observed: Option<Observed>,
 }
 
 impl Reply {
     pub(crate) fn new(asker: &Asker, unique: u64) -> Self {
-        Self { asker: asker.clone(), unique, is_due: true, is_copied_64_bit: false }
+        Self { asker: asker.clone(), unique, is_due: true, is_copied_64_bit: false, observed: None }
     }
 
     /// For requests that are not answered.
@@ -76,12 +92,24 @@ impl Reply {
         self
     }
 
+    /// Shows the answer to an observer just before it is sent.
+    #[must_use]
+    pub fn observed_by(
+        mut self,
+        observer: &Arc<dyn AnswerObserver>,
+        tag: usize,
+        started_ns: u64,
+    ) -> Self {
+        self.observed = Some(Observed { observer: Arc::clone(observer), tag, started_ns });
+        self
+    }
+
     /// The request that this answers.
     pub fn unique(&self) -> u64 {
         self.unique
     }
 
-    /// Whether somebody has stopped waiting for the answer, as [`FileSystem::interrupt`] tells.
+    /// Whether the caller has stopped waiting for the answer: see [`FileSystem::interrupt`].
     ///
     /// [`FileSystem::interrupt`]: crate::FileSystem::interrupt
     pub fn is_interrupted(&self) -> bool {
@@ -215,6 +243,7 @@ impl Reply {
         let length = u32::try_from(HEADER_BYTES + bytes).map_err(|_| Errno::INVAL)?;
         let header = header(length, 0, self.unique);
         let header = IoSlice::new(header.bytes());
+        self.show(None);
         if slices.len() < SLICES_INLINE {
             let mut parts = [header; SLICES_INLINE];
             parts[1..=slices.len()].copy_from_slice(slices);
@@ -228,11 +257,18 @@ impl Reply {
     }
 
     fn send_error(&mut self, errno: Errno) {
+        self.show(Some(errno));
         let raw = errno.raw_os_error();
         let raw = if (1..=ERRNO_MAX).contains(&raw) { raw } else { Errno::IO.raw_os_error() };
         let length = HEADER_BYTES as u32;
-        // Nobody is left to be told where this fails.
+        // There is no one left to report to where this fails.
         let _ = self.write_message(&[IoSlice::new(header(length, -raw, self.unique).bytes())]);
+    }
+
+    fn show(&mut self, error: Option<Errno>) {
+        if let Some(Observed { observer, tag, started_ns }) = self.observed.take() {
+            observer.answered(tag, started_ns, error);
+        }
     }
 
     fn write_message(&mut self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
@@ -289,6 +325,26 @@ mod tests {
         assert_eq!(sent(drop), (16, -5, 9, vec![]));
         let too_large = Errno::from_raw_os_error(512);
         assert_eq!(sent(|reply| reply.error(too_large)), (16, -5, 9, vec![]));
+    }
+
+    #[derive(Debug, Default)]
+    struct Seen(std::sync::Mutex<Vec<(usize, u64, Option<Errno>)>>);
+
+    impl AnswerObserver for Seen {
+        fn answered(&self, tag: usize, started_ns: u64, error: Option<Errno>) {
+            self.0.lock().expect("no panic").push((tag, started_ns, error));
+        }
+    }
+
+    #[test]
+    fn an_observer_sees_each_answer_once() {
+        let seen = Arc::new(Seen::default());
+        let observer: Arc<dyn AnswerObserver> = seen.clone();
+        sent(|reply| reply.observed_by(&observer, 3, 7).written(1));
+        sent(|reply| reply.observed_by(&observer, 4, 8).error(Errno::NOENT));
+        sent(|reply| drop(reply.observed_by(&observer, 5, 9)));
+        let seen = seen.0.lock().expect("no panic");
+        assert_eq!(*seen, [(3, 7, None), (4, 8, Some(Errno::NOENT)), (5, 9, Some(Errno::IO))]);
     }
 
     #[test]

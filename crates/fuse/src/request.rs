@@ -11,14 +11,14 @@ pub struct Request<'a> {
     /// What the operation is about; the directory where the operation has a name. 0 where it is
     /// about nothing in particular (`BatchForget`).
     pub node: u64,
-    /// Who asks; 0 where the kernel asks for itself, for example when it writes back.
+    /// The user of the caller; 0 where the kernel asks for itself, for example when it writes back.
     pub uid: u32,
-    /// The group of who asks.
+    /// The group of the caller.
     pub gid: u32,
     /// The thread that asks; 0 where it is not known.
     pub pid: u32,
-    /// A supplementary group of who asks that is also the group of the directory. Comes only where
-    /// something is created and `InitFlags::CREATE_SUPP_GROUP` was agreed on.
+    /// A supplementary group of the caller that is also the group of the directory. Comes only
+    /// where something is created and `InitFlags::CREATE_SUPP_GROUP` was agreed on.
     pub supplementary_group: Option<u32>,
     /// What is to be done.
     pub operation: Operation<'a>,
@@ -27,8 +27,8 @@ pub struct Request<'a> {
 /// What is to be done.
 ///
 /// Names contain neither NUL nor `/` and are not empty. `flags` are those of `open(2)` unless
-/// said otherwise. What is not here (`bmap`, `poll`, DAX) is answered `ENOSYS` by the session.
-/// Each says with which method of `Reply` it is answered when it succeeds.
+/// stated otherwise. What is not here (`bmap`, `poll`, DAX) is answered `ENOSYS` by the session.
+/// Each states with which method of `Reply` it is answered when it succeeds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Operation<'a> {
@@ -77,7 +77,7 @@ pub enum Operation<'a> {
         mode: u32,
         /// Which device, where `mode` says that it is one.
         device: u32,
-        /// The umask of who asks; applied already unless `InitFlags::DONT_MASK`.
+        /// The umask of the caller; applied already unless `InitFlags::DONT_MASK`.
         umask: u32,
     },
     /// Makes a directory. `entry`.
@@ -86,7 +86,7 @@ pub enum Operation<'a> {
         name: &'a [u8],
         /// Permissions.
         mode: u32,
-        /// The umask of who asks; applied already unless `InitFlags::DONT_MASK`.
+        /// The umask of the caller; applied already unless `InitFlags::DONT_MASK`.
         umask: u32,
     },
     /// Removes a name that is not of a directory. `empty`.
@@ -132,7 +132,7 @@ pub enum Operation<'a> {
         flags: u32,
         /// Kind and permissions.
         mode: u32,
-        /// The umask of who asks; applied already unless `InitFlags::DONT_MASK`.
+        /// The umask of the caller; applied already unless `InitFlags::DONT_MASK`.
         umask: u32,
         /// Whether set-id bits are to be cleared, as an existing file is truncated.
         kills_suid_sgid: bool,
@@ -144,7 +144,7 @@ pub enum Operation<'a> {
         flags: u32,
         /// Kind and permissions.
         mode: u32,
-        /// The umask of who asks; applied already unless `InitFlags::DONT_MASK`.
+        /// The umask of the caller; applied already unless `InitFlags::DONT_MASK`.
         umask: u32,
     },
     /// Reads. `data` (or one of its relatives), shorter than asked for only at the end of the
@@ -158,7 +158,7 @@ pub enum Operation<'a> {
         bytes: u32,
         /// How the file is open.
         flags: u32,
-        /// Who holds locks, where known.
+        /// The owner of locks, where known.
         lock_owner: Option<u64>,
     },
     /// Writes. `written`, with all bytes of `data` unless there is an error.
@@ -171,7 +171,7 @@ pub enum Operation<'a> {
         data: &'a [u8],
         /// How the file is open.
         flags: u32,
-        /// Who holds locks, where known.
+        /// The owner of locks, where known.
         lock_owner: Option<u64>,
         /// Whether the kernel writes back what it had in its cache.
         is_from_cache: bool,
@@ -180,13 +180,13 @@ pub enum Operation<'a> {
     },
     /// Asks for the state of the file system. `file_system_status`.
     StatFs,
-    /// Closes a file: nobody has it open any more through this handle. `empty`; errors go nowhere.
+    /// Closes a file: this handle is not used any more. `empty`; errors go nowhere.
     Release {
         /// The open file.
         handle: u64,
         /// How the file is open.
         flags: u32,
-        /// Who holds locks; those of `fcntl` end with `Flush`.
+        /// The owner of locks; those of `fcntl` end with `Flush`.
         lock_owner: u64,
         /// Whether the `flock` locks of `lock_owner` end.
         ends_flock: bool,
@@ -203,7 +203,7 @@ pub enum Operation<'a> {
     Flush {
         /// The open file.
         handle: u64,
-        /// Who holds locks, whose `fcntl` locks on the node end.
+        /// The owner of locks, whose `fcntl` locks on the node end.
         lock_owner: u64,
     },
     /// Sets an extended attribute. `empty`.
@@ -274,14 +274,15 @@ pub enum Operation<'a> {
     SyncFs,
     /// Asks whether a lock could be had. `lock`, with one in the way or of kind `Unlock`.
     GetLock(LockRequest),
-    /// Takes or gives back a lock. `empty`; `EAGAIN` where another is in the way and nobody waits.
+    /// Takes or gives back a lock. `empty`; `EAGAIN` where another is in the way and the caller
+    /// does not wait.
     SetLock {
         /// Which lock.
         lock: LockRequest,
         /// Whether to wait until it can be had.
         is_waiting: bool,
     },
-    /// Asks whether who asks may do something. `empty`. Not asked with `default_permissions`.
+    /// Asks whether the caller may do something. `empty`. Not asked with `default_permissions`.
     Access {
         /// What, as bits of `access(2)`.
         mask: u32,
@@ -344,16 +345,17 @@ pub struct SetAttr {
     pub modified: Option<SetTime>,
     /// When attributes last changed; only with `InitFlags::WRITEBACK_CACHE`.
     pub changed: Option<Timestamp>,
-    /// Who holds locks, where `size_bytes` is set and it is known.
+    /// The owner of locks, where `size_bytes` is set and it is known.
     pub lock_owner: Option<u64>,
     /// Whether set-id bits are to be cleared.
     pub kills_suid_sgid: bool,
 }
 
 impl SetAttr {
-    /// Whether nothing is asked for: so the kernel tells that a file loses its set-id bits, because
-    /// its owner is set to what it is, or somebody writes to the file that is passed through.
-    /// (`fuse_setattr` drops what `notify_change` makes of it, where the file system clears them.)
+    /// Whether nothing is asked for: so the kernel signals that a file loses its set-id bits,
+    /// because its owner is set to what it is, or a process writes to the file that is passed
+    /// through. (`fuse_setattr` drops what `notify_change` makes of it, where the file system
+    /// clears them.)
     pub fn is_empty(&self) -> bool {
         let Self { mode, uid, gid, size_bytes, accessed, modified, .. } = self;
         let has_time = accessed.is_some() || modified.is_some();
@@ -399,7 +401,7 @@ pub enum LockKind {
 pub struct LockRequest {
     /// The open file.
     pub handle: u64,
-    /// Who is to hold it.
+    /// The owner that is to hold it.
     pub owner: u64,
     /// What is to be locked.
     pub lock: Lock,

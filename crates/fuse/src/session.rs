@@ -57,7 +57,7 @@ pub struct Wanted {
     /// The most that is read ahead. Bounded by the kernel's own, 128 KiB unless
     /// `/sys/class/bdi` says otherwise.
     pub max_readahead_bytes: u32,
-    /// Requests for which nobody waits (reading ahead, writing back) at one time.
+    /// Requests that no caller waits for (reading ahead, writing back) at one time.
     pub max_background: u16,
     /// How many of them make the file system count as congested.
     pub congestion_threshold: u16,
@@ -100,8 +100,8 @@ pub struct Negotiated {
     pub max_stack_depth: u32,
 }
 
-/// A mounted file system. Dropping it ends the connection, with `ENOTCONN` for who still uses it,
-/// and unmounts.
+/// A mounted file system. Dropping it ends the connection, with `ENOTCONN` for processes that still
+/// use it, and unmounts.
 #[derive(Debug)]
 pub struct Session {
     /// Dropped before `mounted`: the kernel must not wait for answers to unmount.
@@ -130,7 +130,7 @@ struct UnmountedOnDrop(Option<Arc<Mounted>>);
 impl Drop for UnmountedOnDrop {
     fn drop(&mut self) {
         if let Some(mounted) = self.0.take() {
-            // Nobody is left to be told that it failed.
+            // There is no one left to report to where this fails.
             let _ = mounted.unmount(true);
         }
     }
@@ -139,7 +139,7 @@ impl Drop for UnmountedOnDrop {
 impl Session {
     /// Mounts at the directory `mountpoint`, and agrees with the kernel on how to talk.
     ///
-    /// Needs root, or the program `fusermount3` of libfuse. Nobody is answered until
+    /// Needs root, or the program `fusermount3` of libfuse. No request is answered until
     /// [`Session::serve`] runs.
     ///
     /// # Errors
@@ -189,7 +189,8 @@ impl Session {
     /// those of starting a thread; then the file system may still be mounted.
     pub fn serve(&self, threads: usize, files: &dyn FileSystem) -> io::Result<()> {
         let watch = &Watch::default();
-        // Who reads from the device, and who serves each queue of requests that come over rings.
+        // The threads that read from the device, and those that serve each queue of requests that
+        // come over rings.
         let mut crews = vec![Crew::new(threads, watch)];
         crews.extend(self.rings().iter().map(|rings| Crew::new(rings.len(), watch)));
         let crews = &crews[..];
@@ -389,11 +390,15 @@ impl<'a> Worker<'a> {
                 }
                 // An unmount can find a request half read; the next read tells whether it was one.
                 Err(Errno::CONNABORTED) if !is_aborted => is_aborted = true,
-                // `NOENT`: who asked was killed before the request was read.
+                // `NOENT`: the caller was killed before the request was read.
                 Err(Errno::NOENT | Errno::INTR) => {}
-                // Unmounted.
-                Err(Errno::NODEV) => return Ok(()),
-                // Memory was short, for example: the kernel has told who asked.
+                // Unmounted, or aborted.
+                Err(Errno::NODEV) => {
+                    // A handler that panics ends nothing else, as with a request.
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.files.unmounted()));
+                    return Ok(());
+                }
+                // Memory was short, for example: the kernel has returned an error to the caller.
                 Err(errno) if failures < READ_FAILURES_MAX => {
                     if failures == 0 {
                         tracing::warn!(error = %errno, "cannot read what the kernel asks; tried again");
@@ -518,7 +523,8 @@ fn agree(
     if !wanted.uring {
         flags = flags.without(InitFlags::OVER_IO_URING);
     }
-    // What the kernel demands of those who pass through (fs/fuse/inode.c, `process_init_reply`).
+    // What the kernel demands of file systems that pass through (fs/fuse/inode.c,
+    // `process_init_reply`).
     if wanted.max_stack_depth == 0 || flags.contains(InitFlags::WRITEBACK_CACHE) {
         flags = flags.without(InitFlags::PASSTHROUGH);
     }
@@ -605,7 +611,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_cannot_read_tries_again_and_is_missed_in_the_end() {
-        // Which nobody can read.
+        // Which cannot be read.
         let directory = std::fs::File::open("/").expect("there is one");
         let device = Arc::new(Device::new(directory.into()));
         let watch = Watch::default();
@@ -638,6 +644,8 @@ mod tests {
         }
 
         fn interrupt(&self, _: u64) {}
+
+        fn unmounted(&self) {}
     }
 
     #[test]

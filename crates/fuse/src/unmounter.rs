@@ -32,7 +32,7 @@ impl Unmounter {
         self.unmount_unless_gone(false)
     }
 
-    /// Takes the mount out of the tree. Who uses it still can, and is served until done.
+    /// Takes the mount out of the tree. Processes that use it still can, and are served until done.
     pub fn unmount_lazily(&self) -> io::Result<()> {
         self.unmount_unless_gone(true)
     }

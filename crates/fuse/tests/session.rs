@@ -42,6 +42,7 @@ struct State {
     /// Handlers that wait until they are released.
     held_up: usize,
     is_released: bool,
+    is_unmounted: bool,
 }
 
 impl OneFile {
@@ -138,6 +139,10 @@ impl FileSystem for OneFile {
             Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Release { .. } => {}
             _ => reply.error(Errno::NOSYS),
         });
+    }
+
+    fn unmounted(&self) {
+        self.change(|state| state.is_unmounted = true);
     }
 
     fn interrupt(&self, unique: u64) {
@@ -329,6 +334,30 @@ fn an_unmount_elsewhere_ends_serving() {
     assert!(mount.path("file").exists());
     // Lazily: a program that another test starts has our descriptors for a moment.
     rustix::mount::unmount(mount.path(""), UnmountFlags::DETACH).expect("unmount");
+}
+
+#[test]
+fn unmounting_is_reported_while_requests_run() {
+    if !can_mount() {
+        return;
+    }
+    let files = OneFile::default();
+    let mut mount = files.mount();
+    let path = mount.path("file");
+    let (asking, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut value = [0; 8];
+        let _ = rustix::fs::getxattr(&path, "user.wait", &mut value[..]);
+        asking.send(())
+    });
+    files.wait(|state| state.held_up == 1);
+    rustix::mount::unmount(mount.path(""), UnmountFlags::DETACH | UnmountFlags::FORCE)
+        .expect("unmount");
+    files.wait(|state| state.is_unmounted);
+    files.change(|state| state.is_released = true);
+    asked.recv().expect("it ends");
+    // Aborted: how serving ends is no matter here.
+    let _ = mount.wait();
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) fn calls(input: &[u8]) -> bool {
     for (number, line) in lines.enumerate() {
         let mut parts = line.splitn(2, |byte| *byte == b'\t');
         let (json, body) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        // Every fourth is one of somebody who may only read.
+        // Every fourth request comes from a client that may only read.
         let desk = if number % 4 == 3 { &reader } else { &desk };
         match desk.answer(json, body) {
             Ok((json, _)) => {

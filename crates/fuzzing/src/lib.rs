@@ -3,7 +3,7 @@
 //!
 //! [`TARGETS`] has a line for each: `make fuzz` searches for inputs that break it, guided by
 //! coverage, and `tests/short.rs` tries the corpus and mutations of it. A target takes bytes and
-//! panics where a promise is broken. `docs/fuzzing.md` tells how to add one.
+//! panics where a promise is broken. `docs/how-to/fuzzing.md` tells how to add one.
 
 mod backup;
 mod configuration;

@@ -13,7 +13,7 @@ use crate::input::Input;
 /// allowed.
 const SLOTS_MAX: u32 = 1000;
 
-/// Any file is read to its end; damage is told of, and only another version is refused.
+/// Any file is read to its end; damage is reported, and only another version is refused.
 pub(crate) fn file(input: &[u8]) -> bool {
     let directory = tempfile::tempdir().expect("a temporary directory");
     !read(directory.path(), input).is_empty()

@@ -85,7 +85,7 @@ pub(crate) fn greeting(input: &[u8]) -> bool {
         3 => again(Welcome::from_head(head), Welcome::from_head, Welcome::to_head),
         4 => {
             if let Ok(failure) = Failure::from_head(head) {
-                // It is printed, and told to others.
+                // It is printed, and sent to others.
                 let error = failure.into_error();
                 assert!(error.chain().starts_with("cannot "), "{}", error.chain());
                 Failure::from_head(&Failure::of(&error).to_head()).expect("legal");
@@ -206,7 +206,7 @@ fn stream(mut input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Greets a server, sends these bytes and hears what it says to its end; how many answers came.
+/// Greets a server, sends these bytes and reads to its end; how many answers came.
 fn converse(server: &Server, bytes: &[u8]) -> usize {
     let (ours, theirs) = Socket::pair().expect("two sockets");
     server.serve(Arc::new(theirs));

@@ -121,8 +121,8 @@ struct DataArguments {
     /// Past the page cache (O_DIRECT); sizes must be multiples of the device's sector
     #[arg(long)]
     direct: bool,
-    /// Process R works on what falls to process R+N, so that nobody reads what it wrote; without a
-    /// number, N is 1
+    /// Process R works on what falls to process R+N, so that no process reads what it wrote;
+    /// without a number, N is 1
     #[arg(short = 'C', long, value_name = "N", num_args = 0..=1, default_value_t = 0,
         default_missing_value = "1")]
     reorder_tasks: u64,
@@ -137,7 +137,7 @@ struct DataArguments {
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = seconds_as_ns,
         conflicts_with = "duration")]
     stonewall: Option<u64>,
-    /// Fixed time in place of fixed work: who is done begins anew
+    /// Fixed time in place of fixed work: a process that is done begins anew
     #[arg(long, value_name = "SECONDS", value_parser = seconds_as_ns)]
     duration: Option<u64>,
 }
@@ -261,7 +261,7 @@ struct ReadFilesArguments {
     group: GroupArguments,
 }
 
-/// Who takes part.
+/// The processes and hosts that take part.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Processes")]
 pub(crate) struct GroupArguments {
@@ -287,8 +287,8 @@ pub(crate) struct GroupArguments {
     #[arg(long, value_name = "ADDRESS", requires = "secret_file",
         conflicts_with_all = ["listen", "join", "processes"])]
     mpi: Option<String>,
-    /// File with a secret that all hosts share, readable by its owner alone: who does not know it
-    /// cannot join. What follows on the connection is neither encrypted nor signed
+    /// File with a secret that all hosts share, readable by its owner alone: a host that does not
+    /// know it cannot join. What follows on the connection is neither encrypted nor signed
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Longest wait for those that join, and for the coordinator to be there
@@ -313,7 +313,7 @@ pub(crate) enum Pattern {
     Items(ItemsPattern),
 }
 
-/// Who takes part in it, as this process knows.
+/// The processes that take part in it, as this one knows.
 #[derive(Debug)]
 pub(crate) enum Role {
     Coordinator { processes: u64, remote: Option<Remote>, joining: u64 },

@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::error::{Error, Result};
 
-/// Hands out numbers to threads, each once and in order, until somebody fails.
+/// Hands out numbers to threads, each once and in order, until one fails.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     next: AtomicU64,
@@ -22,7 +22,7 @@ impl Shares {
         (!self.is_over.load(Relaxed)).then(|| self.next.fetch_add(1, Relaxed))
     }
 
-    /// Nobody gets a further number.
+    /// No thread gets a further number.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Relaxed);
     }
@@ -51,7 +51,7 @@ pub(crate) fn work_together<S: Send, B: Send + Sync>(
         let missing = crew.iter().filter(|one| one.is_err()).count();
         let begin = if missing == 0 {
             begin().map(|value| {
-                // Nobody else sets it.
+                // No other thread sets it.
                 let _ = begun.set(value);
             })
         } else {

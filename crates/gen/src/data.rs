@@ -28,7 +28,7 @@ pub(crate) enum Limit {
     Work,
     /// After so many nanoseconds, if it is not done before.
     Stonewall(u64),
-    /// After so many nanoseconds; who is done begins anew.
+    /// After so many nanoseconds; a process that is done begins anew.
     Duration(u64),
 }
 
@@ -172,7 +172,7 @@ impl Phase for Transfers {
         if !self.pattern.is_existing_file_used {
             remove(&path)?;
         }
-        // Others open it as well, who must not have to ask whether it is there.
+        // Other processes open it as well, and must not have to check whether it is there.
         let made = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         made.map_err(failed)?;
         Ok(())

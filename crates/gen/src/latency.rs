@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// Two significant digits: 128 buckets for each power of two.
 const DIGITS: u8 = 2;
 
-/// By how much of itself a value may be told too large; never too small.
+/// By how much of itself a value may be reported too large; never too small.
 pub(crate) const ERROR_MAX: f64 = 1.0 / 128.0;
 
 /// Longer ones count as so long.

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Role::Worker { rank, processes, is_remote } => {
             let done = worker::run(&plan, *rank, *processes, *is_remote);
             if !is_remote && done.is_err() {
-                // The coordinator was told, and says it.
+                // The coordinator has received it, and prints it.
                 return ExitCode::FAILURE;
             }
             done

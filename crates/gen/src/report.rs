@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The document on standard output; docs/lab-gen.md says what its fields mean.
+//! The document on standard output; docs/reference/lab-gen.md says what its fields mean.
 
 use serde::Serialize;
 

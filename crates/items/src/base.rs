@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What items are built on.
 
-use terrace_core::{Backend, Cursor, Key, Object, Open, Page, Pair, Persistency, Result, Stat};
+use terrace_core::{
+    Backend, Cursor, Draft, Key, Object, Open, Page, Pair, Persistency, Result, Stat,
+};
 use terrace_store::Store;
 
 use crate::place::NAMESPACE;
@@ -17,6 +19,9 @@ use crate::place::NAMESPACE;
 pub trait Base: Send + Sync {
     /// Opens an object, as [`Backend::open`] does.
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>>;
+
+    /// Begins a new value of an object, as [`Backend::draft`] does.
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>>;
 
     /// Size and times of an object, as [`Backend::stat`].
     fn stat(&self, key: &Key) -> Result<Stat>;
@@ -44,6 +49,10 @@ pub trait Base: Send + Sync {
 impl Base for Store {
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         Backend::open(self, key, how)
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        Backend::draft(self, key, how)
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {

@@ -28,15 +28,15 @@ pub struct Finding {
 /// What is not as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindingKind {
-    /// A claim that nobody gave back: its name cannot be made or deleted.
+    /// A claim that was not given back: its name cannot be made or deleted.
     Claim,
-    /// An object without a record: nobody can find it.
+    /// An object without a record: no name leads to it.
     Object,
     /// A record without an object: an item that cannot be opened.
     Record,
     /// A record of a collection that is gone. Removed with its object, but only while that has no
-    /// bytes: what was left while its collection was deleted has none, so else somebody lost the
-    /// collection's record.
+    /// bytes: what was left while its collection was deleted has none, so else the collection's
+    /// record was lost.
     Lost,
     /// An object without a record, of a collection that is gone. Never removed: after a rebuild
     /// without a backup all objects are.
@@ -88,7 +88,8 @@ pub struct Summary {
     pub collections: u64,
     /// Items of collections that are there.
     pub items: u64,
-    /// What would have been a finding and is too young to be one: somebody may be at work on it.
+    /// What would have been a finding and is too young to be one: an operation on it may be under
+    /// way.
     pub young: u64,
     /// Findings that were not removed.
     pub problems: u64,
@@ -197,7 +198,7 @@ impl<'a> Check<'a> {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => return other.map(drop),
         }
-        // Who deletes an item removes the record first: is it still there?
+        // A deletion removes the record first: is it still there?
         if self.base.pair(key)?.is_none() {
             self.summary.items -= 1;
         } else if record.created_ns >= self.before_ns {
@@ -249,7 +250,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// An object that should not be there, unless somebody is at work on it.
+    /// An object that should not be there, unless an operation on it is under way.
     fn left_object(&mut self, kind: FindingKind, key: &Key) -> Result<()> {
         match self.base.stat(key) {
             // Gone since it was listed.
@@ -329,7 +330,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// When an object was made, or where nobody knows that, last written.
+/// When an object was made, or where that is unknown, last written.
 fn age_mark_ns(stat: &Stat) -> u64 {
     if stat.created_ns > 0 { stat.created_ns } else { stat.modified_ns }
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who of several may make or delete what has a name: an empty object is the arbiter, because of
-//! several that open it as new one succeeds.
+//! Mutual exclusion of callers that make or delete what has a name: an empty object is the arbiter,
+//! because of several callers that open it as new one succeeds.
 
 use terrace_core::{Error, ErrorKind, Key, Open, Result};
 
 use crate::Base;
 
-/// Runs `body` while nobody else holds the claim `key`.
+/// Runs `body` while it holds the claim `key`.
 ///
-/// A crash leaves the claim behind: nobody can know that its holder will not go on, so others are
+/// A crash leaves the claim behind: whether its holder will go on cannot be known, so others are
 /// refused until it was removed by hand.
 ///
 /// # Errors
 ///
-/// `Busy` where somebody holds it; those of `body`; what the store says.
+/// `Busy` where another caller holds it; those of `body`; what the store returns.
 pub(crate) fn with_claim<T>(
     base: &dyn Base,
     key: &Key,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open collection.
 
-use terrace_core::{Create, Cursor, Error, ErrorKind, Key, Open, Result};
+use terrace_core::{Create, Cursor, Draft, Error, ErrorKind, Key, Open, Persistency, Result};
 
 use crate::claim::{delete_if_exists, with_claim};
 use crate::items::Found;
 use crate::name::{Id, check_item};
 use crate::place::{ItemObject, Shelf, collection_claim, item_claim};
 use crate::record::Record;
-use crate::{Item, Items, NamePage, Status};
+use crate::{Item, ItemDraft, Items, NamePage, Status};
 
 /// How often an item is looked for again that was deleted, and perhaps made again, meanwhile.
 const ROUNDS_MAX: usize = 10;
@@ -35,7 +35,7 @@ impl Collection {
         &self.name
     }
 
-    /// When it was made, nanoseconds since 1970 by the clock of whoever did.
+    /// When it was made, nanoseconds since 1970 by the clock of its maker.
     pub fn created_ns(&self) -> u64 {
         self.record.created_ns
     }
@@ -45,10 +45,10 @@ impl Collection {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Exists` (with [`Create::New`]), `Busy` (somebody makes it just now, or deletes
-    /// the collection), `Invalid` (the name), `Corrupt` (its record is damaged, or its object is
-    /// missing), and what the store says. A crash leaves the item or none, and perhaps an object
-    /// or a claim that [`Items::check`] finds.
+    /// `NotFound`, `Exists` (with [`Create::New`]), `Busy` (another caller makes it just now, or
+    /// deletes the collection), `Invalid` (the name), `Corrupt` (its record is damaged, or its
+    /// object is missing), and what the store returns. A crash leaves the item or none, and perhaps
+    /// an object or a claim that [`Items::check`] finds.
     pub fn open(&self, name: &str, how: &Open) -> Result<Item> {
         const OPERATION: &str = "open an item";
         check_item(name)?;
@@ -66,12 +66,44 @@ impl Collection {
                 return Err(self.error(ErrorKind::NotFound, OPERATION, name));
             }
             match self.create(name, how) {
-                // Somebody was faster.
+                // Another caller was faster.
                 Err(error) if error.kind() == ErrorKind::Exists => {}
                 other => return other,
             }
         }
         Err(self.error(ErrorKind::Busy, OPERATION, name))
+    }
+
+    /// Begins a new value of an item, making the item where `how` says so. Readers get the old value,
+    /// or find no item, until it is published; dropped before, it leaves nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Collection::open`]; `Unsupported` where the store has no drafts.
+    pub fn draft(&self, name: &str, how: &Open) -> Result<ItemDraft> {
+        const OPERATION: &str = "replace an item";
+        check_item(name)?;
+        if how.create != Create::New {
+            let existing = Open { create: Create::Never, ..how.clone() };
+            match self.at(OPERATION, name, &|key| self.items.base.draft(key, &existing)) {
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound && how.create == Create::IfMissing => {}
+                begun => {
+                    let (key, draft) = begun?;
+                    let publish = |draft: &dyn Draft| draft.publish().map(drop);
+                    return Ok(ItemDraft::new(key, draft, Box::new(publish)));
+                }
+            }
+        } else if self.items.find(&Shelf::items(self.id), name)?.is_some() {
+            return Err(self.error(ErrorKind::Exists, OPERATION, name));
+        }
+        let item = self.item(name, Id::random()?);
+        let new = Open { create: Create::New, ..how.clone() };
+        let draft = self.items.base.draft(&item.key(), &new)?;
+        let (collection, level) = (self.clone(), how.semantics.persistency);
+        let key = item.key();
+        let publish = move |draft: &dyn Draft| collection.publish(&item, draft, level);
+        Ok(ItemDraft::new(key, draft, Box::new(publish)))
     }
 
     /// Size and times of an item. They are those of its object: right at once for everybody, also
@@ -145,23 +177,41 @@ impl Collection {
             }
             let key = item.key();
             let object = base.open(&key, &Open { create: Create::New, ..how.clone() })?;
-            let value = self.items.record().encode();
-            let put = base.put_pair(&shelf.key(name, item.id), &value, how.semantics.persistency);
-            if let Err(error) = put.and_then(|()| self.check_open(OPERATION)) {
-                drop(object);
-                // The failure that is reported explains those of tidying up; the object goes also
-                // where the record was not written.
-                let _ = self.items.remove(&item);
-                let _ = delete_if_exists(base, &key);
-                return Err(error);
-            }
+            self.record(OPERATION, &item, how.semantics.persistency)?;
             Ok(Item::new(name, key, object))
         })
     }
 
-    /// Fails where the collection is being deleted, or was. Whoever deletes it takes the claim, looks
-    /// for items, and removes the collection, in this order; whoever makes an item calls this when
-    /// it is there. So one of the two sees the other.
+    /// Publishes the object of a new item, and then its record.
+    fn publish(&self, item: &ItemObject, draft: &dyn Draft, level: Persistency) -> Result<()> {
+        const OPERATION: &str = "create an item";
+        let name = &item.name;
+        with_claim(&*self.items.base, &item_claim(self.id, name), OPERATION, || {
+            if self.items.find(&Shelf::items(self.id), name)?.is_some() {
+                return Err(self.error(ErrorKind::Exists, OPERATION, name));
+            }
+            draft.publish()?;
+            self.record(OPERATION, item, level)
+        })
+    }
+
+    /// Writes the record of an item whose object is there: that is the moment from which on the item is.
+    /// Takes the object back where it cannot be.
+    fn record(&self, operation: &'static str, item: &ItemObject, level: Persistency) -> Result<()> {
+        let base = &*self.items.base;
+        let value = self.items.record().encode();
+        let put = base.put_pair(&Shelf::items(self.id).key(&item.name, item.id), &value, level);
+        put.and_then(|()| self.check_open(operation)).inspect_err(|_| {
+            // The failure that is reported explains those of tidying up; the object goes also where the
+            // record was not written.
+            let _ = self.items.remove(item);
+            let _ = delete_if_exists(base, &item.key());
+        })
+    }
+
+    /// Fails where the collection is being deleted, or was. A deletion takes the claim, looks for
+    /// items, and removes the collection, in this order; a caller that makes an item calls this
+    /// when it is there. So one of the two sees the other.
     fn check_open(&self, operation: &'static str) -> Result<()> {
         let base = &*self.items.base;
         match base.stat(&collection_claim(&self.name)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The decoders, for those who give them any bytes. Not part of the interface.
+//! The decoders, for fuzzing. Not part of the interface.
 
 use terrace_core::Result;
 

@@ -76,8 +76,8 @@ impl Items {
     ///
     /// # Errors
     ///
-    /// `Exists`, `Busy` (somebody makes or deletes it), `Invalid` (the name), and what the store
-    /// says. A crash leaves the collection or none, and perhaps a claim on its name.
+    /// `Exists`, `Busy` (another caller makes or deletes it), `Invalid` (the name), and what the
+    /// store returns. A crash leaves the collection or none, and perhaps a claim on its name.
     pub fn create(&self, name: &str, persistency: Persistency) -> Result<Collection> {
         const OPERATION: &str = "create a collection";
         check_collection(name)?;
@@ -127,8 +127,8 @@ impl Items {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Invalid` (it has items and shall keep them, or the name), `Busy` (somebody makes
-    /// or deletes it), and what the store says.
+    /// `NotFound`, `Invalid` (it has items and shall keep them, or the name), `Busy` (another
+    /// caller makes or deletes it), and what the store returns.
     pub fn delete(&self, name: &str, contents: Contents) -> Result<()> {
         const OPERATION: &str = "delete a collection";
         check_collection(name)?;
@@ -144,8 +144,8 @@ impl Items {
             } else {
                 self.delete_items(id)?;
             }
-            // Whoever put an item there since saw the claim, or will see that this is gone, and
-            // takes it back.
+            // A caller that put an item there since saw the claim, or will see that this is gone,
+            // and takes it back.
             self.base.remove_pair(&Shelf::collections().key(name, id)).map(drop)
         })
     }
@@ -165,8 +165,8 @@ impl Items {
         }
     }
 
-    /// Removes an item: first the record, so that nobody finds it any more, then the object. Whether
-    /// it was there.
+    /// Removes an item: first the record, so that no lookup finds it any more, then the object.
+    /// Whether it was there.
     pub(crate) fn remove(&self, item: &ItemObject) -> Result<bool> {
         let key = Shelf::items(item.collection).key(&item.name, item.id);
         // Of several that remove it one gets true.

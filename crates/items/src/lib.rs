@@ -3,8 +3,8 @@
 //! store.
 //!
 //! An *item* is a record, which is a key-value pair, and an object with its bytes. A *collection*
-//! is a flat set of items with names of their own. [`Items`] is the way in; `docs/items.md` tells
-//! what the model is and what a crash leaves, `docs/formats/items.md` how it is kept.
+//! is a flat set of items with names of their own. [`Items`] is the way in; `docs/how-to/items.md`
+//! has the model and what a crash leaves, `docs/formats/items.md` how it is kept.
 //!
 //! ```no_run
 //! use terrace_items::Items;
@@ -24,6 +24,7 @@ mod base;
 mod check;
 mod claim;
 mod collection;
+mod draft;
 #[doc(hidden)]
 pub mod fuzzing;
 mod item;
@@ -37,6 +38,7 @@ mod vectors;
 pub use base::Base;
 pub use check::{Finding, FindingKind, Summary};
 pub use collection::Collection;
+pub use draft::ItemDraft;
 pub use item::{Item, Status};
 pub use items::{Contents, Items, NamePage};
 pub use name::ITEM_NAME_BYTES_MAX;

@@ -108,12 +108,12 @@ impl ItemObject {
     }
 }
 
-/// The object that whoever makes or deletes a collection of this name holds meanwhile.
+/// The object that a caller that makes or deletes a collection of this name holds meanwhile.
 pub(crate) fn collection_claim(name: &str) -> Key {
     object(&format!("{COLLECTION_CLAIMS}{name}"))
 }
 
-/// The object that whoever makes an item of this name holds meanwhile.
+/// The object that a caller that makes an item of this name holds meanwhile.
 pub(crate) fn item_claim(collection: Id, name: &str) -> Key {
     object(&format!("{ITEM_CLAIMS}{collection}/{name}"))
 }

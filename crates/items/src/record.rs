@@ -13,7 +13,7 @@ const RECORD_BYTES: usize = 1 + 8 + 4;
 /// What a pair says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// When it was written, nanoseconds since 1970 by the clock of whoever did.
+    /// When it was written, nanoseconds since 1970 by the clock of its writer.
     pub(crate) created_ns: u64,
 }
 

@@ -5,6 +5,7 @@
 //! is in one of two modes while it is open: the kernel reads and writes the tier's file itself
 //! (*passthrough*), or asks this process for every range (*served*), which can move it meanwhile.
 
+mod aliases;
 mod behind;
 mod below;
 mod caching;
@@ -17,6 +18,7 @@ mod open;
 mod options;
 mod probe;
 mod refresher;
+mod requests;
 mod seen;
 mod sizes;
 mod slots;
@@ -26,4 +28,5 @@ mod waiters;
 pub use mount::Mount;
 pub use open::{NAME_DEFAULT, Opening, open};
 pub use options::{IoMode, Options};
+pub use requests::{Requests, RequestsReport};
 pub use tiers::Tiers;

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use terrace_core::{Access, Object};
+use terrace_core::{Access, HeldGrowth, Object};
 use terrace_fs::{File, Node};
 use terrace_fuse::{BackingId, Passthrough};
 
@@ -38,6 +38,8 @@ struct Stripe {
 struct InUse {
     opens: u64,
     mode: Mode,
+    /// Whether the kernel passes it through, and programs may store through mappings of it.
+    may_be_mapped: bool,
 }
 
 enum Mode {
@@ -47,6 +49,16 @@ enum Mode {
         /// Handles that hold the tier's file where it is: for reading, and for writing.
         holders: Vec<(Access, Arc<dyn Object>)>,
     },
+}
+
+/// Changes of a file that leave the attributes in the kernel's cache valid and old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unnoticed {
+    Nothing,
+    /// Of the room that it takes on its tier.
+    Room,
+    /// Of times and room, by stores through mappings of the tier's file.
+    Stores,
 }
 
 /// How one open of a node is answered.
@@ -90,7 +102,7 @@ impl Modes {
     /// Chooses how an open of a file, for writes as `wish` has them, is answered. To be ended with
     /// [`Modes::close`], unless it is refused.
     pub(crate) fn open(&self, node: &Node, file: &File, wish: Wish) -> Chosen {
-        let needs_us = wish.needs_us(file.access());
+        let needs_us = wish.needs_us(file.access()) || self.may_outgrow(node, file);
         let may_pass = !needs_us && node.marks.is_movable != Some(true);
         // Who has it mapped and has closed it reads and writes the tier's file: who opens it now has to
         // see that, and must not write over it from what the kernel would cache.
@@ -134,7 +146,7 @@ impl Modes {
             }
             Mode::Passed { backing, .. } => Chosen::Passed(Arc::clone(backing)),
         };
-        open.insert(node.number, InUse { opens: 1, mode });
+        open.insert(node.number, InUse { opens: 1, mode, may_be_mapped: false });
         chosen
     }
 
@@ -156,15 +168,27 @@ impl Modes {
         in_use.map(|in_use| matches!(in_use.mode, Mode::Passed { .. }))
     }
 
-    /// Whether programs may change a file past the daemon: one that is written, has an object, and is not
-    /// served.
-    pub(crate) fn may_change(&self, node: &Node) -> bool {
-        let is_served = || {
-            let stripe = self.stripe(node.number);
-            let in_use = stripe.in_use.get(&node.number);
-            in_use.is_some_and(|in_use| matches!(in_use.mode, Mode::Served))
-        };
-        self.passthrough.is_some() && node.is_written && !is_served()
+    /// Notes that programs may store through mappings of an open file from now on, if the kernel passes it
+    /// through. Whether that was not so before.
+    pub(crate) fn note_mappings(&self, number: u64) -> bool {
+        let mut stripe = self.stripe(number);
+        let Some(in_use) = stripe.in_use.get_mut(&number) else { return false };
+        let is_passed = matches!(in_use.mode, Mode::Passed { .. });
+        is_passed && !std::mem::replace(&mut in_use.may_be_mapped, true)
+    }
+
+    /// What the kernel may not notice of a file as it is returned.
+    pub(crate) fn unnoticed(&self, node: &Node) -> Unnoticed {
+        if self.passthrough.is_none() || !node.is_written {
+            return Unnoticed::Nothing;
+        }
+        let stripe = self.stripe(node.number);
+        match stripe.in_use.get(&node.number) {
+            Some(InUse { mode: Mode::Served, .. }) => Unnoticed::Nothing,
+            Some(InUse { may_be_mapped: false, .. }) => Unnoticed::Room,
+            // A mapping may be left of a file that no program has open.
+            Some(InUse { may_be_mapped: true, .. }) | None => Unnoticed::Stores,
+        }
     }
 
     /// Whether somebody may change a file past the daemon that nobody has open.
@@ -172,6 +196,24 @@ impl Modes {
         let is_held = |object: Arc<dyn Object>| object.stat().is_ok_and(|stat| stat.is_held);
         let may_be = self.passthrough.is_some() && node.is_written;
         may_be && file.object().is_some_and(is_held)
+    }
+
+    /// Whether a program that writes the file past the daemon could make it longer than its tier may
+    /// become, or get `ENOSPC` while other tiers have room. The kernel does not ask before it grows.
+    fn may_outgrow(&self, node: &Node, file: &File) -> bool {
+        if self.passthrough.is_none() || file.access() == Access::Read {
+            return false;
+        }
+        match file.object().map(|object| object.held_growth()) {
+            // A file that is with the metadata has nothing to pass through.
+            None | Some(Ok(HeldGrowth::Full)) => false,
+            Some(Ok(HeldGrowth::OneFile)) => node.marks.is_movable != Some(false),
+            Some(Ok(HeldGrowth::Unbounded)) => true,
+            Some(Err(error)) => {
+                tracing::debug!(file = node.number, %error, "cannot ask for the room of a tier");
+                true
+            }
+        }
     }
 
     fn pass(&self, node: &Node, file: &File) -> Mode {

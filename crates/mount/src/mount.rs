@@ -8,7 +8,7 @@ use std::sync::Arc;
 use terrace_fs::Files;
 use terrace_fuse::{InitFlags, Session, Unmounter, Wanted};
 
-use crate::front::Front;
+use crate::front::{BACKGROUND_MAX, Front};
 use crate::mode::Modes;
 use crate::options::{IoMode, Options};
 use crate::probe;
@@ -131,6 +131,10 @@ fn wanted(options: &Options) -> Wanted {
         true => InitFlags::AUTO_INVAL_DATA | InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS,
         false => InitFlags::EXPLICIT_INVAL_DATA | InitFlags::CACHE_SYMLINKS | InitFlags::ASYNC_DIO,
     };
+    let max_background = match options.is_shared {
+        true => Wanted::default().max_background,
+        false => BACKGROUND_MAX,
+    };
     let passes = may_pass(options);
     if passes {
         flags |= InitFlags::PASSTHROUGH;
@@ -139,6 +143,7 @@ fn wanted(options: &Options) -> Wanted {
         flags,
         max_write_bytes: REQUEST_BYTES_MAX,
         max_readahead_bytes: REQUEST_BYTES_MAX,
+        max_background,
         max_stack_depth: u32::from(passes),
         uring: options.uring,
         ..Wanted::default()

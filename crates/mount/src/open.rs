@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, ErrorKind, Result, Semantics, SystemClock};
-use terrace_fs::{Files, FilesOptions, Metadata, Reply, Request, Session, TreeOptions};
+use terrace_fs::{AskSpace, Files, FilesOptions, Metadata, Reply, Request, Session, TreeOptions};
 use terrace_store::{Alone, FilesUse, Store};
 
 /// The name of the file system that is meant where none is named, and the namespace of its objects.
@@ -83,9 +83,16 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
         access: opening.access,
         believed_for: if is_alone { Duration::MAX } else { opening.believed_for },
         inline_bytes_max,
+        space: Some(space_of(store, &opening.name)),
     };
     Files::new(metadata, Arc::new(store.clone()), clock, options)
         .map_err(|failure| failure.into_error("open a file system"))
+}
+
+/// Asks for room as the namespace of the files sees it.
+fn space_of(store: &Store, name: &str) -> AskSpace {
+    let (store, name) = (store.clone(), name.to_owned());
+    AskSpace(Arc::new(move || store.space_of(&name)))
 }
 
 fn usage(opening: &Opening) -> FilesUse {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a file system is mounted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_fuse::MountOptions;
+
+use crate::requests::Requests;
 
 /// Who reads and writes the tiers' files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,4 +37,6 @@ pub struct Options {
     pub is_shared: bool,
     /// Whether the kernel keeps nothing, so that each operation sees what others did before it.
     pub is_strict: bool,
+    /// Counts the kernel's requests, where they are to be counted.
+    pub requests: Option<Arc<Requests>>,
 }

@@ -28,6 +28,13 @@ const PIN_TRIES_MAX: u32 = 16;
 /// good for; stripes over several servers are not longer.
 const SEGMENT_BYTES: RangeInclusive<u64> = 4096..=1 << 30;
 
+/// Names the attributes to a program that sets another one.
+const ATTRIBUTES: &str = "the attributes are tier, pin, hint, segment and movable, and to read alone \
+    state, key and store; `terrace tiers` lists the tiers";
+
+/// Most bytes of a name or a value that are logged.
+const SHOWN_BYTES_MAX: usize = 64;
+
 /// Where a file is while its bytes are with the metadata.
 const WITH_METADATA: &str = "metadata";
 
@@ -72,31 +79,50 @@ pub(crate) fn get(front: &Front, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
 
 /// Sets an attribute, and does what it asks for.
 pub(crate) fn set(front: &Front, node: &Node, name: &[u8], value: &[u8]) -> Result<()> {
-    let value = std::str::from_utf8(value).map_err(|_| Failure::of(Errno::INVAL))?.trim();
+    let refused = |right: &str| refuse(name, value, right, Errno::INVAL);
+    let value = std::str::from_utf8(value).map_err(|_| refused("a text is expected"))?.trim();
     let marking = match name {
-        b"movable" => Marking::Movable(Some(boolean(value)?)),
+        b"movable" => Marking::Movable(Some(boolean(value).map_err(|_| refused("1 or 0"))?)),
         b"hint" => Marking::Hot(match value {
             "hot" => Some(true),
             "cold" => Some(false),
             "none" => None,
-            _ => return Err(Errno::INVAL.into()),
+            _ => return Err(refused("hot, cold or none")),
         }),
         b"pin" => Marking::Pin(match value {
             "0" | "no" | "false" => None,
             "" | "1" | "yes" | "true" => Some("".into()),
-            tier => Some(front.known_tier(tier)?.into()),
+            tier => Some(front.known_tier(name, tier)?.into()),
         }),
         b"segment" => {
             let bytes = length(value).filter(|bytes| SEGMENT_BYTES.contains(bytes));
-            let bytes = bytes.ok_or(Errno::INVAL)?;
+            let bytes = bytes.ok_or_else(|| refused("a length from 4KiB to 1GiB"))?;
             check_uncut(node)?;
             Marking::Segment(Some(bytes))
         }
-        b"tier" => return migrate(front, node, value),
-        b"key" | b"store" | b"state" => return Err(Errno::PERM.into()),
-        _ => return Err(Errno::INVAL.into()),
+        b"tier" => return migrate(front, node, name, value),
+        b"key" | b"store" | b"state" => {
+            let right = "it can only be read";
+            return Err(refuse(name, value.as_bytes(), right, Errno::PERM));
+        }
+        _ => return Err(refused(ATTRIBUTES)),
     };
     mark(front, node, &marking)
+}
+
+/// Refuses to set an attribute. The program gets only a number, so that the log says what would be right.
+fn refuse(name: &[u8], value: &[u8], right: &str, errno: Errno) -> Failure {
+    let shown = |bytes: &[u8]| {
+        let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+        String::from_utf8_lossy(shown).into_owned()
+    };
+    tracing::warn!(
+        attribute = format!("user.terrace.{}", shown(name)),
+        value = shown(value),
+        right,
+        "cannot set an attribute of a file"
+    );
+    Failure::of(errno)
 }
 
 /// Takes an attribute back.
@@ -110,7 +136,8 @@ pub(crate) fn remove(front: &Front, node: &Node, name: &[u8]) -> Result<()> {
             check_uncut(node)?;
             (marks.segment_bytes.is_some(), Marking::Segment(None))
         }
-        _ => return Err(Errno::PERM.into()),
+        b"key" | b"store" | b"state" | b"tier" => return Err(Errno::PERM.into()),
+        _ => return Err(refuse(name, b"", ATTRIBUTES, Errno::PERM)),
     };
     match is_there {
         true => mark(front, node, &marking),
@@ -239,11 +266,11 @@ fn state(front: &Front, node: &Node) -> Result<String> {
 
 /// Asks for a migration; the file is there once it has ended. Of a directory: of all files that are
 /// below it at the time, in the background.
-fn migrate(front: &Front, node: &Node, tier: &str) -> Result<()> {
+fn migrate(front: &Front, node: &Node, name: &[u8], tier: &str) -> Result<()> {
     if !matches!(node.kind, Kind::File | Kind::Directory) {
         return Err(Errno::OPNOTSUPP.into());
     }
-    let tier = front.known_tier(tier)?;
+    let tier = front.known_tier(name, tier)?;
     let unsupported = Failure::of(Errno::OPNOTSUPP);
     if node.kind.is_directory() {
         return front.below().ok_or(unsupported)?.migrate(node.number, tier);
@@ -252,8 +279,11 @@ fn migrate(front: &Front, node: &Node, tier: &str) -> Result<()> {
         return Err(Errno::TXTBSY.into());
     }
     let tiers = front.tiers().ok_or(unsupported)?;
+    let is_unlinked = || front.files().node(node.number).map_or(true, |node| node.links == 0);
     migrate_file(front.files(), &tiers.store, node, &tier).map(drop).map_err(|failure| {
         match failure.errno() {
+            // Its object was deleted since the caller looked it up.
+            Errno::IO if is_unlinked() => Failure::of(Errno::STALE),
             // The mount can be written, or the kernel would have refused it: the file is pinned.
             Errno::ROFS => Failure::of(Errno::PERM),
             _ => failure,
@@ -346,15 +376,17 @@ fn boolean(value: &str) -> Result<bool> {
 }
 
 impl Front {
-    /// The name of a tier that there is. Over several servers, where one is called `SERVER/TIER`,
-    /// `TIER` means those of all.
-    fn known_tier(&self, name: &str) -> Result<String> {
+    /// The name of a tier that there is, as the value of an attribute. Over several servers, where one is
+    /// called `SERVER/TIER`, `TIER` means those of all.
+    fn known_tier(&self, attribute: &[u8], name: &str) -> Result<String> {
         let tiers = self.tiers().ok_or(Failure::of(Errno::OPNOTSUPP))?;
         let known = tiers.store.tiers()?;
-        match known.iter().any(|tier| is_called(&tier.name, name)) {
-            true => Ok(name.into()),
-            false => Err(Errno::INVAL.into()),
+        if known.iter().any(|tier| is_called(&tier.name, name)) {
+            return Ok(name.into());
         }
+        let names: Vec<_> = known.iter().map(|tier| tier.name.as_str()).collect();
+        let right = format!("one of the tiers {}, which `terrace tiers` lists", names.join(", "));
+        Err(refuse(attribute, name.as_bytes(), &right, Errno::INVAL))
     }
 }
 

@@ -25,7 +25,7 @@
  * Use:    [policy]
  *         library = "mine.so"
  *
- * docs/tutorial-policy.md goes through it step by step; examples/policies/lru-c is complete.
+ * docs/tutorials/policy.md goes through it step by step; examples/policies/lru-c is complete.
  *
  * The order of calls
  * ------------------
@@ -147,6 +147,7 @@ enum terrace_persistency {
     TERRACE_PERSISTENCY_NONE = 0,    /* May be lost by a crash of the process. */
     TERRACE_PERSISTENCY_PROCESS = 1, /* Survives a crash of the process. */
     TERRACE_PERSISTENCY_STORAGE = 2, /* Survives a loss of power. */
+    TERRACE_PERSISTENCY_SHARED = 3,  /* Survives the loss of the machine. */
 };
 
 enum terrace_temperature {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which call of a policy is under way, and since when: for those who watch over one that may hang.
+//! Which call of a policy is under way, and since when: for a watchdog of calls that may hang.
 //!
-//! Whoever calls the policy says when a call begins and ends; another thread asks whether it is
-//! overdue. What counts as time is theirs: a store has its clock, a replay the looks of its watchdog.
+//! The caller of the policy marks when a call begins and ends; another thread asks whether it is
+//! overdue. The clock is the caller's: a store has its own, a replay the ticks of its watchdog.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

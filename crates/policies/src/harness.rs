@@ -31,7 +31,7 @@ pub(crate) fn tiers(capacities_bytes: &[u64]) -> Vec<TierView> {
     capacities_bytes.iter().enumerate().map(tier).collect()
 }
 
-/// A closed segment that nobody has used.
+/// A closed segment that was never used.
 pub(crate) fn segment(key: &str, size_bytes: u64, tier: TierIndex) -> SegmentView {
     SegmentView {
         key: Key::parse(key).expect("a legal key"),

@@ -119,7 +119,7 @@ pub fn create(name: &str, view: &View, parameters: &[(String, String)]) -> Resul
     let Some(entry) = POLICIES.iter().find(|entry| entry.name == name) else {
         let names: Vec<_> = POLICIES.iter().map(|entry| entry.name).collect();
         let names = names.join(", ");
-        // A store can be made without one, and then somebody looks for the way back to that.
+        // A store can be made without one, and then a user looks for the way back to that.
         let reason = match name {
             "none" => format!("`pinned` never moves anything; the built-in policies are {names}"),
             _ => format!("the built-in policies are {names}"),

@@ -16,7 +16,7 @@ const STEPS: [f64; 4] = [1.0 / STEP_FACTOR_MAX, FRAC_1_SQRT_2, SQRT_2, STEP_FACT
 /// By how much a step may be longer: what reading and writing a number costs.
 const ROUNDING: f64 = 1e-9;
 
-/// From this factor between the bounds on, numbers are spread by magnitude where nobody says how.
+/// From this factor between the bounds on, numbers are spread by magnitude by default.
 const MAGNITUDES_FROM: f64 = 20.0;
 
 /// A parameter whose value may be searched for.
@@ -106,8 +106,8 @@ impl Tunable {
         Some(Self { name: parameter.name.clone().into(), scale: scale? })
     }
 
-    /// A parameter with values that somebody says: `0.1..0.9`, `1..64`, `10ms..1h`, `1MiB..1GiB`.
-    /// Numbers are whole where the policy says so, or where both are and its own is.
+    /// A parameter with given values: `0.1..0.9`, `1..64`, `10ms..1h`, `1MiB..1GiB`. Numbers are
+    /// whole where the policy declares it, or where both are and its own is.
     ///
     /// # Errors
     ///

@@ -122,7 +122,7 @@ pub mod outcome {
     pub const NO_SPACE: u32 = 8;
     /// A tier failed.
     pub const IO: u32 = 9;
-    /// Somebody cancelled it.
+    /// It was cancelled.
     pub const CANCELLED: u32 = 10;
     /// Only decided: the store runs dry.
     pub const DRY_RUN: u32 = 11;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use terrace_policies::replacement::{Replacement, Victim};
 
-/// The next request of an object that nobody asks for again.
+/// The next request of an object without further requests.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// What is needed again last goes first. Every object enters: an optimum for objects of one size

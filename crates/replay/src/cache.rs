@@ -112,8 +112,8 @@ impl CacheReplay {
         Self { wishes, threads }
     }
 
-    /// Reads the trace to its end; `progress` is told how many requests were read since it was told
-    /// before. The outcome does not depend on the number of threads.
+    /// Reads the trace to its end; `progress` is called with the number of requests read since the
+    /// call before. The outcome does not depend on the number of threads.
     ///
     /// A cache that has to know the future keeps 20 bytes for each request in memory.
     ///
@@ -156,7 +156,7 @@ impl CacheReplay {
 struct Batch {
     numbers: Vec<u32>,
     bytes: Vec<u64>,
-    /// When each object is asked for again; empty where nobody needs to know.
+    /// When each object is asked for again; empty where no cache needs it.
     nexts: Vec<u64>,
     /// Objects so far.
     objects: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who asked what: requests in lanes, in each of which one waits for the one before.
+//! Requests by client, in lanes: in each lane one waits for the one before.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,14 +11,14 @@ use crate::request::Request;
 /// Finds the lane of each request, one after another.
 pub(crate) struct Lanes {
     by_client: HashMap<u32, usize>,
-    /// Whether the trace tells how long answers took, but not who asked: then what overlapped was
-    /// asked by several.
+    /// Whether the trace has how long answers took, but not the client: then overlapping requests
+    /// come from several clients.
     has_overlaps: bool,
     /// Then: when what was recorded last in each lane ended, …
     until_ns: Vec<u64>,
     /// … lanes by that, …
     free: BTreeSet<(u64, usize)>,
-    /// … and the last one that each object was in: whoever uses an object goes on with it.
+    /// … and the last one that each object was in: the client that uses an object goes on with it.
     by_object: HashMap<u64, usize>,
 }
 
@@ -61,7 +61,7 @@ impl Lanes {
     }
 }
 
-/// All requests of a trace, read to its end, by who asked: the same lanes that a replay in virtual
+/// All requests of a trace, read to its end, by client: the same lanes that a replay in virtual
 /// time has.
 ///
 /// # Errors

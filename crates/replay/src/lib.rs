@@ -5,7 +5,7 @@
 //! give up objects in different orders; [`TimedReplay`] has a policy move them between tiers in
 //! virtual time; [`Tuner`] searches parameters for them, [`Shadows`] try some beside a store that runs; [`convert`] writes
 //! what was read; [`Profile`] sums it up.
-//! `docs/replay.md` is the page for users.
+//! `docs/reference/replay.md` is the page for users.
 
 mod belady;
 mod cache;
@@ -31,8 +31,8 @@ pub use profile::{Profile, Sum, Window};
 pub use read::{Columns, Lived, LivedTier, Options, Trace, objects_named};
 pub use request::{Operation, Request};
 pub use timed::{
-    Burst, Cached, Character, Latencies, MoveStory, Population, Recent, Served, Story, Switch,
-    TierTimed, Timed, TimedOptions, TimedReplay, TimedTier, Traffic, trace_key,
+    Burst, Cached, Character, Latencies, MoveStory, Observer, Population, Recent, Served, Story,
+    Switch, TierTimed, Timed, TimedOptions, TimedReplay, TimedTier, Traffic, trace_key,
 };
 pub use tune::{
     Candidate, Foreseen, MakePolicy, Objective, OpenTrace, Score, Shadows, TierFill, TuneOptions,

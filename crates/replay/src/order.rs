@@ -5,7 +5,7 @@ use std::fmt;
 
 use terrace_core::{Error, Result};
 
-/// An order in which a cache gives up objects. `docs/replay.md` defines each.
+/// An order in which a cache gives up objects. `docs/reference/replay.md` defines each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// First in, first out.

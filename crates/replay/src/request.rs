@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a trace is made of, wherever it comes from.
 
-/// Somebody asked for an object, or for a part of one.
+/// A request for an object, or for a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// When, from a beginning that is the trace's own.
     pub time_ns: u64,
     /// Which: the number that the trace gives it, or a hash of its name.
     pub object: u64,
-    /// The size of the whole object, as far as the trace has told by now.
+    /// The size of the whole object, as far as is known from the trace by now.
     pub size_bytes: u64,
     /// Where the part begins.
     pub offset_bytes: u64,
     /// How long it is.
     pub length_bytes: u64,
-    /// The number of who asked: a rank, a process; 0 where the trace does not tell.
+    /// The number of the client: a rank, a process; 0 where the trace has none.
     pub client: u32,
     /// How long the answer took then; 0 where the trace does not tell.
     pub latency_ns: u64,
@@ -22,7 +22,7 @@ pub struct Request {
     pub operation: Operation,
 }
 
-/// What somebody did to an object.
+/// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Read it.

@@ -18,6 +18,7 @@ use terrace_wire::{
 };
 
 use crate::buffers::Room;
+use crate::counts::RequestKind;
 use crate::pace::Pace;
 use crate::pieces::Pieces;
 use crate::sending::Sending;
@@ -43,7 +44,7 @@ pub(crate) struct Connection {
     pub(crate) since_ns: u64,
     /// Whether the peer has not proved itself yet.
     pub(crate) is_stranger: AtomicBool,
-    /// Whether it was told to end, to make room for another one.
+    /// Whether it was asked to end, to make room for another one.
     pub(crate) is_sent_away: AtomicBool,
     pub(crate) sending: Sending,
     /// Requests that wait for storage.
@@ -80,7 +81,8 @@ impl Connection {
         let mut reader = FrameReader::new(Incoming(Arc::clone(&self.transport)));
         let greeted = self.greet(shared, &mut reader);
         if let (Err(error), false) = (&greeted, shared.is_over()) {
-            // Who cannot be told sees the connection end. A server that ends says so by itself.
+            // A peer that does not receive it sees the connection end. A server that ends sends
+            // that by itself.
             let _ = self.fail(0, error);
         }
         let session = greeted?;
@@ -100,7 +102,7 @@ impl Connection {
         let version = hello.common_version(VERSION_MIN, VERSION)?;
         let mut nonce = [0; NONCE_BYTES];
         random_bytes(&mut nonce)?;
-        // Who reaches a Unix socket is this user or root: its mode says so.
+        // A peer that reaches a Unix socket is this user or root: its mode ensures that.
         let secret = shared.secret.as_ref().filter(|_| !self.transport.passes_descriptors());
         let challenge = Challenge { version, needs_proof: secret.is_some(), nonce };
         self.sending.frame(Kind::Challenge, 0, &challenge.to_head(), b"", false)?;
@@ -115,8 +117,8 @@ impl Connection {
             Some(secret) => secret.prove(Side::Server, transcript),
             None => [0; PROOF_BYTES],
         };
-        // Before it is told: who is welcome is not counted among the strangers any more, not while it
-        // waits for the end of its last session, either.
+        // Before the answer: an authenticated client is not counted among the strangers any more,
+        // not while it waits for the end of its last session, either.
         self.is_stranger.store(false, Ordering::Release);
         let session = shared.join(proof.session, proof.access)?;
         let welcome = Welcome {
@@ -183,6 +185,7 @@ impl Connection {
         start: &Start,
         buffer: &mut Buffer,
     ) -> Result<()> {
+        let started_ns = shared.clock.now_ns();
         let Header { id, acknowledged, .. } = start.header;
         let payload_bytes = read_payload_bytes(&start.head)? as usize;
         if payload_bytes > PAYLOAD_BYTES_MAX
@@ -198,6 +201,7 @@ impl Connection {
             // Of a later version: what is not known here cannot be given.
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 pieces.skip()?;
+                shared.counts.fail(error.kind());
                 return self.fail(id, &error);
             }
             Err(error) => return Err(error),
@@ -212,11 +216,14 @@ impl Connection {
             }
             Err(error) => {
                 pieces.skip()?;
+                shared.counts.fail(error.kind());
                 return self.fail(id, &error);
             }
         };
         let work = Work { service: &*shared.service, session, semantics };
-        let answer = Answer { connection: self, session, id, is_open: Cell::new(is_change) };
+        let timing = Timing { kind: RequestKind::of(&operations), started_ns };
+        let is_open = Cell::new(is_change);
+        let answer = Answer { connection: self, shared, session, id, timing, is_open };
         // Asked once more before anything is changed: the rest of a request may come late.
         let check_wanted = || if is_change { session.check_wanted(id) } else { Ok(()) };
         // What is to be seen whole is carried out with one call.
@@ -248,7 +255,7 @@ impl Connection {
                 let length_bytes = *length_bytes as usize;
                 let reading =
                     Reading { handle: *handle, offset_bytes: *offset_bytes, length_bytes, id };
-                match self.read_pieces(&work, &reading, buffer, shared)? {
+                match self.read_pieces(&work, &reading, buffer, &answer)? {
                     Ok(()) => Ok(()),
                     Err(error) => answer.give(Ok(Done::of(Outcome::Failed(Failure::of(&error))))),
                 }
@@ -273,7 +280,7 @@ impl Connection {
                 if let Err(error) = check_wanted() {
                     return answer.give(Err(error));
                 }
-                // A read that nobody else waits for needs no thread of its own.
+                // A read that no other request waits for needs no thread of its own.
                 let is_shared = pieces.reader.has_more() || self.is_waiting();
                 let is_slow = is_slow(&operations, semantics.persistency)
                     || is_shared && is_read(&operations) && self.pace.is_slow();
@@ -283,6 +290,7 @@ impl Connection {
                         session: Arc::clone(session),
                         semantics,
                         id,
+                        timing,
                         is_open: answer.is_open.replace(false),
                         _room: room,
                     };
@@ -350,7 +358,7 @@ impl Connection {
         work: &Work<'_>,
         reading: &Reading,
         buffer: &mut Buffer,
-        shared: &Shared,
+        answer: &Answer<'_>,
     ) -> Result<Result<()>> {
         let Reading { handle, offset_bytes, length_bytes, id } = *reading;
         let object = match work.session.handle(handle) {
@@ -372,7 +380,8 @@ impl Connection {
             sent += count;
             let is_last = count < want || sent == length_bytes;
             if is_last {
-                shared.counts.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+                answer.shared.counts.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+                answer.count();
                 let head = write_outcomes(&[Outcome::Read(sent as u32)]);
                 return self.sending.frame(Kind::Answer, id, &head, &piece[..count], false).map(Ok);
             }
@@ -390,7 +399,10 @@ impl Connection {
         let lease = match object.and_then(|object| object.lease_file()) {
             Ok(Some(lease)) => lease,
             Ok(None) => return nothing(Outcome::Leased(None)),
-            Err(error) => return nothing(Outcome::Failed(Failure::of(&error))),
+            Err(error) => {
+                answer.shared.counts.fail(error.kind());
+                return nothing(Outcome::Failed(Failure::of(&error)));
+            }
         };
         let word = lease.word.as_ref();
         let leased = Leased {
@@ -399,6 +411,7 @@ impl Connection {
         };
         let mut descriptors = vec![lease.file.as_fd()];
         descriptors.extend(word.map(|word| word.page.as_fd()));
+        answer.count();
         let head = write_outcomes(&[Outcome::Leased(Some(leased))]);
         let frame = whole_frame(Kind::Answer, id, &head, b"");
         self.sending.with_descriptors(&frame, &descriptors)
@@ -411,6 +424,7 @@ impl Connection {
         reader: &mut Reader,
         start: &Start,
     ) -> Result<()> {
+        let timing = Timing { kind: RequestKind::Call, started_ns: shared.clock.now_ns() };
         let id = start.header.id;
         let (body_bytes, json) = read_call(&start.head)?;
         let mut pieces = Pieces { reader, next: Some(start.header), left_bytes: body_bytes };
@@ -423,6 +437,7 @@ impl Connection {
             Ok(room) => room,
             Err(error) => {
                 pieces.skip()?;
+                shared.counts.fail(error.kind());
                 return self.fail(id, &error);
             }
         };
@@ -438,14 +453,18 @@ impl Connection {
             body: &body,
         };
         let called = guarded(|| shared.service.call(&call, &mut asker));
-        let answer = Answer { connection: self, session, id, is_open: Cell::new(false) };
+        let is_open = Cell::new(false);
+        let answer = Answer { connection: self, shared, session, id, timing, is_open };
         match called {
             Ok(called) => {
                 let head = (called.json.len() as u32).to_le_bytes();
                 let payload = [called.json, called.body].concat();
                 answer.send(Kind::Result, &head, &payload)
             }
-            Err(error) => answer.send(Kind::Failed, &Failure::of(&error).to_head(), b""),
+            Err(error) => {
+                shared.counts.fail(error.kind());
+                answer.send(Kind::Failed, &Failure::of(&error).to_head(), b"")
+            }
         }
     }
 
@@ -545,14 +564,16 @@ fn is_slow(operations: &[Operation], persistency: Persistency) -> bool {
             Operation::Sync { .. }
                 | Operation::KvWait { .. }
                 | Operation::Files { effect: Effect::Sync, .. }
-                | Operation::On { what: OnHandle::Sync, .. }
+                | Operation::On { what: OnHandle::Sync | OnHandle::Publish, .. }
         )
     };
     let changes = |operation: &Operation| {
-        operation.is_change() && !matches!(operation, Operation::On { .. } | Operation::Open(_))
+        let is_handle =
+            matches!(operation, Operation::On { .. } | Operation::Open(_) | Operation::Draft(_));
+        operation.is_change() && !is_handle
     };
     operations.iter().any(is_sync)
-        || persistency == Persistency::Storage && operations.iter().any(changes)
+        || persistency >= Persistency::Storage && operations.iter().any(changes)
 }
 
 /// Whether a request is a read of an open object: what a device may have to be waited for.
@@ -568,11 +589,20 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
+/// What a request asks for, and when it came.
+#[derive(Clone, Copy)]
+struct Timing {
+    kind: RequestKind,
+    started_ns: u64,
+}
+
 /// The answer to one request. Dropped without one, the request was not carried out.
 struct Answer<'a> {
     connection: &'a Connection,
+    shared: &'a Shared,
     session: &'a Session,
     id: u64,
+    timing: Timing,
     /// Whether the session waits for the end of a change.
     is_open: Cell<bool>,
 }
@@ -587,17 +617,32 @@ impl Drop for Answer<'_> {
 
 impl Answer<'_> {
     fn give(&self, carried_out: Result<Done>) -> Result<()> {
+        if let Ok(done) = &carried_out {
+            self.shared.counts.fail_among(&done.outcomes);
+        }
         let answered =
             carried_out.and_then(|done| Ok((fitting_head(done.outcomes)?, done.payload)));
         match answered {
             Ok((head, payload)) => self.send(Kind::Answer, &head, &payload),
-            Err(error) => self.send(Kind::Failed, &Failure::of(&error).to_head(), b""),
+            Err(error) => {
+                self.shared.counts.fail(error.kind());
+                self.send(Kind::Failed, &Failure::of(&error).to_head(), b"")
+            }
         }
+    }
+
+    /// Counts the request with the time that it took. Before the answer is sent: a client that has it finds the
+    /// request counted.
+    fn count(&self) {
+        let Timing { kind, started_ns } = self.timing;
+        let took_ns = self.shared.clock.now_ns().saturating_sub(started_ns);
+        self.shared.counts.latencies[kind as usize].add(took_ns);
     }
 
     /// Sends the last frame, and parts of the payload before it. The answer to a change is kept
     /// before it is sent, because it may not arrive; where it is too long, only that there was one.
     fn send(&self, kind: Kind, head: &[u8], payload: &[u8]) -> Result<()> {
+        self.count();
         let sending = &self.connection.sending;
         if self.is_open.replace(false) {
             let frame_bytes = HEADER_BYTES + head.len() + payload.len();
@@ -704,6 +749,7 @@ struct Later {
     session: Arc<Session>,
     semantics: terrace_core::Semantics,
     id: u64,
+    timing: Timing,
     is_open: bool,
     /// Held until the answer is given.
     _room: Option<Room>,
@@ -719,8 +765,10 @@ impl Later {
             };
             let answer = Answer {
                 connection: &self.connection,
+                shared,
                 session: &self.session,
                 id: self.id,
+                timing: self.timing,
                 is_open: Cell::new(self.is_open),
             };
             let wanted =
@@ -729,8 +777,8 @@ impl Later {
                 .and_then(|()| self.connection.carry_out(shared, &work, &operations, &payload));
             let told = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
             if told.is_err() {
-                // Who cannot be told will ask again, or is gone: nothing follows on half a frame, and
-                // the others do not wait for it, too.
+                // A client that does not receive it will ask again, or is gone: nothing follows on
+                // half a frame, and the others do not wait for it, too.
                 self.connection.transport.shutdown(std::net::Shutdown::Both);
             }
             if self.connection.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {

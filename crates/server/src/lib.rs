@@ -7,6 +7,7 @@
 
 mod buffers;
 mod connection;
+mod counts;
 mod crew;
 mod limits;
 mod pace;
@@ -19,6 +20,7 @@ mod session;
 mod work;
 mod workers;
 
+pub use counts::RequestsReport;
 pub use limits::Limits;
 pub use server::{Server, Status};
 pub use service::{Call, Called, Caller, Kept, Service};

@@ -29,7 +29,7 @@ pub struct Limits {
     pub stall_max: Duration,
     /// How long a session is kept without a connection.
     pub linger: Duration,
-    /// Longest time that requests may still run once the server is told to end.
+    /// Longest time that requests may still run once the server is asked to end.
     pub drain_time_max: Duration,
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn change(
         Ok(())
     })?;
     *payload = rest;
-    if semantics.persistency == Persistency::Storage {
+    if semantics.persistency >= Persistency::Storage {
         kv.wait(ticket)?;
     }
     Ok(outcomes)

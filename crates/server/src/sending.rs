@@ -18,10 +18,10 @@ const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// are.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// The shortest time that a socket takes: for what nobody waits for.
+/// The shortest timeout of a socket: for sends that must not block.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// The way out of a connection, shared by everybody who answers on it.
+/// The sending side of a connection, shared by all threads that answer on it.
 pub(crate) struct Sending {
     transport: Arc<dyn Transport>,
     /// Frames that are not sent yet; its lock is held while something is sent, so that frames are
@@ -58,12 +58,12 @@ impl Sending {
         self.empty(&mut gathered, payload)
     }
 
-    /// Sends a last word, unless somebody is sending just now, or the other side does not read: nobody
-    /// waits for that. The rest of it goes with the next frame.
+    /// Sends a last word, unless another thread is sending just now, or the other side does not
+    /// read: this does not block. The rest of it goes with the next frame.
     pub(crate) fn farewell(&self, stall_max: Duration) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return };
         Header::new(Kind::Farewell, 0, b"", b"").write(b"", &mut gathered);
-        // Who does not hear it sees the connection end.
+        // A peer that does not receive it sees the connection end.
         if self.transport.set_write_timeout(Some(AT_ONCE)).is_ok() {
             if let Ok(count) = self.transport.write_vectored(&[IoSlice::new(&gathered)]) {
                 gathered.drain(..count);
@@ -73,14 +73,14 @@ impl Sending {
     }
 
     /// Sends, as the last of all, that nothing was carried out but what was answered; not where an
-    /// answer was lost on this connection. Waits for nobody.
+    /// answer was lost on this connection. Does not block.
     pub(crate) fn last_word(&self) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_cut.load(Ordering::Acquire) {
             return;
         }
         Header::new(Kind::Farewell, 0, LAST_WORD, b"").write(LAST_WORD, &mut gathered);
-        // Who does not hear it knows less.
+        // A peer that does not receive it knows less.
         let is_set = self.transport.set_write_timeout(Some(AT_ONCE));
         let _ = is_set.map(|()| self.empty(&mut gathered, b""));
     }

@@ -16,11 +16,16 @@ use terrace_wire::{Failure, Kind, Openings, Secret, VERSION_TELLS_OPENINGS, smal
 
 use crate::buffers::Buffers;
 use crate::connection::Connection;
+use crate::counts::{Counts, RequestsReport};
 use crate::crew::Crew;
 use crate::limits::Limits;
 use crate::service::Service;
 use crate::session::Session;
 use crate::workers::Workers;
+
+/// Linux's numbers of what a lack of descriptors is reported as: `EMFILE` and `ENFILE`.
+const MFILE: i32 = 24;
+const NFILE: i32 = 23;
 
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -45,10 +50,10 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     pub(crate) clock: Arc<dyn Clock>,
     sessions: Mutex<Sessions>,
-    /// Told when what the service kept for a session is dropped.
+    /// Notified when what the service kept for a session is dropped.
     dropped: Condvar,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
-    /// Told when a connection came or ended.
+    /// Notified when a connection came or ended.
     ended: Condvar,
     next_connection: AtomicU64,
     is_over: AtomicBool,
@@ -63,19 +68,9 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Sessions {
     live: HashMap<u64, Arc<Session>>,
-    /// Those that have ended, and for which the service still keeps something: who comes back would
-    /// be in its own way.
+    /// Those that have ended, and for which the service still keeps something: a client that comes
+    /// back would be in its own way.
     ending: HashSet<u64>,
-}
-
-/// What has been served.
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) requests: AtomicU64,
-    pub(crate) operations: AtomicU64,
-    pub(crate) received_bytes: AtomicU64,
-    pub(crate) sent_bytes: AtomicU64,
-    pub(crate) refused: AtomicU64,
 }
 
 /// What a server does at the moment, and did so far.
@@ -102,7 +97,7 @@ pub struct Status {
 }
 
 impl Server {
-    /// A server that does not listen yet. Without a secret everybody who reaches it is served;
+    /// A server that does not listen yet. Without a secret every client that reaches it is served;
     /// over a Unix socket its mode decides, and no secret is asked for.
     pub fn new(
         service: Arc<dyn Service>,
@@ -131,17 +126,17 @@ impl Server {
         Self { shared }
     }
 
-    /// Listens, and serves from now on whoever connects. Returns where: a port that was to be free
-    /// is known then.
+    /// Listens, and serves every client that connects from now on. Returns where: a port that was
+    /// to be free is known then.
     ///
     /// # Errors
     ///
-    /// `Busy` where somebody listens there, `Denied`, `Invalid`, `Io`.
+    /// `Busy` where another process listens there, `Denied`, `Invalid`, `Io`.
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Endpoint> {
         self.listen_as(endpoint, |socket| Ok(Arc::new(socket)))
     }
 
-    /// Listens as [`Server::listen`] does, and serves whoever speaks TLS.
+    /// Listens as [`Server::listen`] does, and serves clients that speak TLS.
     ///
     /// # Errors
     ///
@@ -181,6 +176,11 @@ impl Server {
         self.shared.status()
     }
 
+    /// How long requests took, and what failed.
+    pub fn requests(&self) -> RequestsReport {
+        self.shared.counts.report()
+    }
+
     /// Ends: refuses new connections, lets running requests end, for a bounded time, and closes
     /// all connections. Calling it again does nothing.
     pub fn end(&self) {
@@ -204,7 +204,8 @@ impl Shared {
         let (shared, member) = (Arc::clone(self), self.crew.join());
         let work = move || {
             work(&shared);
-            // In this order: who is not counted any more uses nothing of what is served.
+            // In this order: a connection that is not counted any more uses nothing of what is
+            // served.
             drop(shared);
             drop(member);
         };
@@ -225,8 +226,17 @@ impl Shared {
                 Ok(transport) => self.admit(transport),
                 // Mostly a lack of descriptors: some are free again a moment later.
                 Err(error) if !self.is_over.load(Ordering::Acquire) => {
+                    let limit = match error.os_error() {
+                        Some(MFILE) => {
+                            ": RLIMIT_NOFILE of the server is reached (ulimit -n, LimitNOFILE=)"
+                        }
+                        Some(NFILE) => ": fs.file-max of the machine is reached",
+                        _ => "",
+                    };
                     let error = error.chain();
-                    tracing::warn!(error, address = %listener.endpoint(), "a connection was not accepted");
+                    tracing::warn!(
+                        error, address = %listener.endpoint(), "a connection was not accepted{limit}"
+                    );
                     self.clock.sleep(PAUSE);
                 }
                 Err(_) => {}
@@ -254,7 +264,7 @@ impl Shared {
         if strangers.len() >= self.limits.strangers_max
             && let Some((_, oldest)) = strangers.iter().min_by_key(|(since_ns, _)| *since_ns)
         {
-            // Whoever floods the server with connections crowds out itself first.
+            // A peer that floods the server with connections crowds out itself first.
             oldest.is_sent_away.store(true, Ordering::Release);
             oldest.transport.shutdown(Shutdown::Both);
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
@@ -315,7 +325,7 @@ impl Shared {
         self.counts.refused.fetch_add(1, Ordering::Relaxed);
         let error = match self.is_over() {
             true => {
-                // Who waits for a server waits for the next one.
+                // A client that waits for a server waits for the next one.
                 let kind = ErrorKind::Unreachable { applied: Applied::No };
                 Error::new(kind, "serve a connection").because("the server is about to end")
             }
@@ -323,13 +333,13 @@ impl Shared {
                 .because("there are too many")
                 .with("connections_max", self.limits.connections_max),
         };
-        // Nobody waits for this thread: what does not fit the socket's buffer is not sent.
+        // This thread must not block: what does not fit the socket's buffer is not sent.
         let _ = connection.transport.set_write_timeout(Some(Duration::from_millis(1)));
         let head = Failure::of(&error).to_head();
         let _ = connection.sending.frame(Kind::Failed, 0, &head, b"", false);
     }
 
-    /// Which opening of the store is served, for who speaks this version.
+    /// Which opening of the store is served, for a client of this version.
     pub(crate) fn openings(&self, version: u16) -> Openings {
         let openings = (version >= VERSION_TELLS_OPENINGS).then(|| self.service.openings());
         openings.unwrap_or_default()
@@ -342,7 +352,7 @@ impl Shared {
 
     /// No request of a connection waits for storage any more.
     pub(crate) fn waited(&self) {
-        // Under the lock, so that whoever looks at it and then waits is woken.
+        // Under the lock, so that a thread that looks at it and then waits is woken.
         let _connections = lock(&self.connections);
         self.ended.notify_all();
     }
@@ -389,10 +399,10 @@ impl Shared {
         session.connections.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Ends strangers that take too long, and sessions that nobody came back to. Sleeps as long as
-    /// there are none of either.
+    /// Ends strangers that take too long, and sessions whose clients did not come back. Sleeps as
+    /// long as there are none of either.
     fn sweep(&self) {
-        // Whoever comes or goes takes this lock before it wakes this thread.
+        // A connection that begins or ends takes this lock before it wakes this thread.
         let mut connections = lock(&self.connections);
         while !self.is_over.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
@@ -501,7 +511,7 @@ impl Shared {
     }
 }
 
-/// What a client hears that speaks without TLS where TLS is spoken.
+/// The reply to a client that speaks without TLS where TLS is spoken.
 fn refusal_without_tls() -> Vec<u8> {
     let error = Error::new(ErrorKind::Denied, "use the server").because(
         "it serves with TLS alone; add `tls=FILE` with its certificate, or that of its authority",

@@ -28,7 +28,8 @@ pub trait Service: Send + Sync {
     fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>>;
 
     /// Asks the metadata of the file system in a namespace; request and answer are bytes that only
-    /// they understand. `kept` is what is kept for the session of the client who asks.
+    /// the service and its clients understand. `kept` is what is kept for the session of the
+    /// client.
     ///
     /// # Errors
     ///
@@ -36,8 +37,8 @@ pub trait Service: Send + Sync {
     /// where the namespace has none. What a program is to see is in the answer.
     fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>>;
 
-    /// Told once, when the server ends: what is kept for sessions is dropped after that, although
-    /// their clients have not gone. They come back to whoever serves next.
+    /// Called once, when the server ends: what is kept for sessions is dropped after that, although
+    /// their clients have not gone. They come back to the next server.
     fn ends(&self);
 
     /// Carries out a call of the control plane.
@@ -105,7 +106,7 @@ impl fmt::Debug for Kept {
     }
 }
 
-/// Who made a call, while it is carried out.
+/// The client of a call, while it is carried out.
 pub trait Caller {
     /// Tells how far it is; whether the caller still is there to hear of it.
     fn progress(&mut self, done: u64, total: u64) -> bool;
@@ -124,8 +125,8 @@ pub trait Caller {
 pub struct Call<'a> {
     /// What the client may do.
     pub access: Access,
-    /// Whether the client is a process of this machine, of the same user or root: whoever reaches
-    /// a Unix socket is.
+    /// Whether the client is a process of this machine, of the same user or root: every peer on a
+    /// Unix socket is.
     pub is_local: bool,
     /// What is asked for, as JSON.
     pub json: &'a [u8],

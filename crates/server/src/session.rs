@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use terrace_core::{Access, Error, ErrorKind, Object, Result};
+use terrace_core::{Access, Draft, Error, ErrorKind, Object, Result};
 
 use crate::limits::Limits;
 use crate::service::Kept;
@@ -22,7 +22,7 @@ pub(crate) struct Session {
     /// What the service keeps for it. Before the objects, as all is dropped: others may wait for it, and
     /// closing an object may block.
     pub(crate) kept: Kept,
-    handles: Mutex<HashMap<u64, Arc<dyn Object>>>,
+    handles: Mutex<HashMap<u64, Held>>,
     next_handle: AtomicU64,
     replies: Mutex<Replies>,
     finished: Condvar,
@@ -30,6 +30,26 @@ pub(crate) struct Session {
     pub(crate) connections: AtomicUsize,
     /// When the last of them ended.
     pub(crate) left_ns: AtomicU64,
+}
+
+/// What a client has open under a number.
+pub(crate) struct Held {
+    /// With a draft, which is discarded with this unless it was published.
+    draft: Option<Arc<dyn Draft>>,
+    object: Arc<dyn Object>,
+}
+
+impl From<Box<dyn Object>> for Held {
+    fn from(object: Box<dyn Object>) -> Self {
+        Self { draft: None, object: Arc::from(object) }
+    }
+}
+
+impl From<Box<dyn Draft>> for Held {
+    fn from(draft: Box<dyn Draft>) -> Self {
+        let object = draft.object();
+        Self { draft: Some(Arc::from(draft)), object }
+    }
 }
 
 #[derive(Default)]
@@ -63,7 +83,7 @@ pub(crate) enum Turn {
 }
 
 impl Session {
-    /// `life` is a number that nobody can guess.
+    /// `life` is an unguessable number.
     pub(crate) fn new(access: Access, life: u64, limits: &Limits) -> Self {
         Self {
             access,
@@ -73,8 +93,8 @@ impl Session {
             replies_bytes_max: limits.replies_bytes_max,
             kept: Kept::new(access),
             handles: Mutex::default(),
-            // A handle of a session that was lost is none of this one: a client that has not heard
-            // of the loss would use another object.
+            // A handle of a session that was lost is none of this one: a client that does not know
+            // of the loss yet would use another object.
             next_handle: AtomicU64::new(life),
             replies: Mutex::default(),
             finished: Condvar::new(),
@@ -83,22 +103,32 @@ impl Session {
         }
     }
 
-    /// Keeps an object that `open` opens, under a number that is never given again.
-    pub(crate) fn keep(&self, open: impl FnOnce() -> Result<Box<dyn Object>>) -> Result<u64> {
+    /// Keeps what `open` opens, under a number that is never given again.
+    pub(crate) fn keep(&self, open: impl FnOnce() -> Result<Held>) -> Result<u64> {
         // A few more may come at the same time; the bound need not be sharp.
         if self.handles().len() >= self.handles_max {
             return Err(Error::new(ErrorKind::Busy, "open object")
                 .because("the client has too many open")
                 .with("objects_max", self.handles_max));
         }
-        let object: Arc<dyn Object> = Arc::from(open()?);
+        let held = open()?;
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles().insert(handle, object);
+        self.handles().insert(handle, held);
         Ok(handle)
     }
 
     pub(crate) fn handle(&self, handle: u64) -> Result<Arc<dyn Object>> {
-        self.handles().get(&handle).cloned().ok_or_else(|| unknown(handle))
+        let object = self.handles().get(&handle).map(|held| Arc::clone(&held.object));
+        object.ok_or_else(|| unknown(handle))
+    }
+
+    /// The draft under a number.
+    pub(crate) fn draft(&self, handle: u64) -> Result<Arc<dyn Draft>> {
+        let draft = self.handles().get(&handle).map(|held| held.draft.clone());
+        draft.ok_or_else(|| unknown(handle))?.ok_or_else(|| {
+            Error::invalid("publish a draft", "the object was opened, and is no draft")
+                .with("handle", handle)
+        })
     }
 
     /// Closes a handle. Dropped outside the lock: closing an object may block.
@@ -111,7 +141,7 @@ impl Session {
         self.handles().len()
     }
 
-    fn handles(&self) -> MutexGuard<'_, HashMap<u64, Arc<dyn Object>>> {
+    fn handles(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Work<'a> {
 pub(crate) struct Done {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) payload: Buffer,
-    /// What of the head was found, of which nobody knew before how much it is.
+    /// The size of what was found for the head, unknown before.
     found_bytes: usize,
 }
 
@@ -146,7 +146,7 @@ impl Work<'_> {
                     let may = if finds { done.check_room() } else { Ok(()) };
                     let ended = may.and_then(|()| self.one(other, data, &mut done.payload));
                     done.push(ended);
-                    // The last one stands in nobody's way.
+                    // The last one delays no other.
                     if finds && rest.len() > 1 {
                         let found = &done.outcomes[done.outcomes.len() - 1..];
                         done.found_bytes += write_outcomes(found).len();
@@ -246,6 +246,7 @@ impl Work<'_> {
         let backend = self.backend();
         Ok(match operation {
             Operation::Open(opening) => Outcome::Opened(self.open(opening)?),
+            Operation::Draft(opening) => Outcome::Opened(self.draft(opening)?),
             Operation::Identity { key } => Outcome::Identity(backend.identity(key)?.map(Box::new)),
             Operation::SetIdentity { key, identity } => {
                 backend.set_identity(key, identity)?;
@@ -271,6 +272,10 @@ impl Work<'_> {
             Operation::On { handle, what: OnHandle::Close } => {
                 self.session.close(*handle)?;
                 Outcome::Done
+            }
+            Operation::On { handle, what: OnHandle::Publish } => {
+                let replaced = self.session.draft(*handle)?.publish()?;
+                Outcome::Published(replaced.unwrap_or_default())
             }
             Operation::On { handle, what } => {
                 on_handle(&*self.session.handle(*handle)?, what, data, payload)?
@@ -299,7 +304,7 @@ impl Work<'_> {
         let kv = self.kv(&commit.namespace)?;
         match pairs::commit(&*kv, commit, data)? {
             Some(ticket) => {
-                if self.semantics.persistency == Persistency::Storage {
+                if self.semantics.persistency >= Persistency::Storage {
                     kv.wait(ticket)?;
                 }
                 Ok(Outcome::Ticket(ticket.0))
@@ -308,8 +313,8 @@ impl Work<'_> {
         }
     }
 
-    fn open(&self, opening: &Opening) -> Result<Opened> {
-        let how = Open {
+    fn how(&self, opening: &Opening) -> Open {
+        Open {
             create: opening.create,
             access: opening.access,
             size_hint_bytes: opening.size_hint_bytes,
@@ -318,15 +323,28 @@ impl Work<'_> {
             hint: opening.hint,
             identity: opening.identity.as_ref().map(|identity| Arc::new((**identity).clone())),
             label: (!opening.label.is_empty()).then(|| Arc::clone(&opening.label)),
-        };
+        }
+    }
+
+    fn open(&self, opening: &Opening) -> Result<Opened> {
         let (mut created_ns, mut label) = (0, Arc::default());
         let handle = self.session.keep(|| {
-            let object = self.backend().open(&opening.key, &how)?;
+            let object = self.backend().open(&opening.key, &self.how(opening))?;
             created_ns = object.stat()?.created_ns;
             label = object.label().unwrap_or_default();
-            Ok(object)
+            Ok(object.into())
         })?;
         Ok(Opened { handle, created_ns, label })
+    }
+
+    fn draft(&self, opening: &Opening) -> Result<Opened> {
+        let mut created_ns = 0;
+        let handle = self.session.keep(|| {
+            let draft = self.backend().draft(&opening.key, &self.how(opening))?;
+            created_ns = draft.object().stat()?.created_ns;
+            Ok(draft.into())
+        })?;
+        Ok(Opened { handle, created_ns, label: Arc::clone(&opening.label) })
     }
 }
 
@@ -365,14 +383,14 @@ fn on_handle(
         OnHandle::Stat => object.stat().map(Outcome::Stat),
         OnHandle::SetModified { wall_ns } => object.set_modified(*wall_ns).map(done),
         OnHandle::Sync => object.sync().map(done),
-        // Descriptors come alone: between others nobody could tell whose they are.
+        // Descriptors come alone: between others they could not be matched to requests.
         OnHandle::Lease => Ok(Outcome::Leased(None)),
         OnHandle::NoteReads { count, bytes } => {
             let count = u32::try_from(*count).unwrap_or(u32::MAX);
             object.note_reads(&ReadSummary { count, bytes: *bytes, ..ReadSummary::default() });
             Ok(Outcome::Done)
         }
-        OnHandle::Close => unreachable!("the session closes"),
+        OnHandle::Close | OnHandle::Publish => unreachable!("the session has the draft"),
     }
 }
 
@@ -387,7 +405,7 @@ fn is_keyed(operation: &Operation) -> bool {
     )
 }
 
-/// Whether nobody knows how much an operation finds before it is carried out.
+/// Whether it is unknown how much an operation finds before it is carried out.
 fn finds(operation: &Operation) -> bool {
     matches!(
         operation,

@@ -22,7 +22,7 @@ const OPERATION: &str = "add a tier";
 /// superblock of this store that names a tier which it does not have; that one may be added again.
 pub(crate) fn add(shared: &Arc<Shared>, tier: Tier, tactics: Option<Tactics>) -> Result<()> {
     shared.check_writable(OPERATION)?;
-    check_many(shared, OPERATION)?;
+    shared.check_many(OPERATION)?;
     let _changing = crate::lock(&shared.tiers.changing);
     check(shared, &tier)
         .map_err(|error| error.with("tier", &tier.name).with("target", tier.backend.target()))?;
@@ -47,16 +47,6 @@ pub(crate) fn add(shared: &Arc<Shared>, tier: Tier, tactics: Option<Tactics>) ->
     state.set_draining(false);
     shared.tell_tier(index, "added");
     swapped
-}
-
-/// A store with one tier and no policy reads and writes past all that moves objects.
-pub(crate) fn check_many(shared: &Shared, operation: &'static str) -> Result<()> {
-    if shared.is_bare {
-        return Err(Error::new(ErrorKind::Unsupported, operation).because(
-            "the store was opened with one tier and no policy; change its tiers while it is closed",
-        ));
-    }
-    Ok(())
 }
 
 fn check(shared: &Shared, tier: &Tier) -> Result<()> {

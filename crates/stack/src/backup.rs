@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use terrace_core::{Error, ErrorKind, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, Result};
 
 use crate::log::LogPoint;
+use crate::pair_block::{PAIR_HEAD_BYTES, push_pair, split_pairs};
 use crate::report::BackupReport;
 use crate::shared::Shared;
 
@@ -26,12 +27,6 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Longest block: one more pair than fits.
 const BLOCK_BYTES_MAX: usize =
     BLOCK_BYTES + KV_KEY_BYTES_MAX + KV_VALUE_BYTES_MAX + PAIR_HEAD_BYTES;
-
-/// Length of the key and of the value.
-const PAIR_HEAD_BYTES: usize = 2 + 4;
-
-/// In the place of a value's length: the pair is gone.
-const GONE: u32 = u32::MAX;
 
 /// How often progress is told, in pairs.
 const PROGRESS_PAIRS: u64 = 4096;
@@ -139,14 +134,6 @@ impl Blocks<'_> {
     }
 }
 
-/// Adds a pair to a block; `None` for one that is gone.
-pub(crate) fn push_pair(block: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
-    block.extend((key.len() as u16).to_le_bytes());
-    block.extend(value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
-    block.extend(key);
-    block.extend(value.unwrap_or_default());
-}
-
 /// Reads of what moment a backup is, and none of its pairs.
 ///
 /// # Errors
@@ -218,7 +205,7 @@ pub fn read_backup(
                 false => read_trailer(input, store_id),
             };
         }
-        let pairs = split(&block)?;
+        let pairs = split_pairs(&block)?;
         target.transact(&mut |txn| {
             pairs.iter().try_for_each(|(key, value)| match value {
                 Some(value) => txn.put(key, value),
@@ -228,34 +215,6 @@ pub fn read_backup(
         done += (frame.len() + length) as u64;
         progress(done);
     }
-}
-
-pub(crate) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
-
-/// The pairs of a block.
-pub(crate) fn split(mut block: &[u8]) -> Result<Vec<Change<'_>>> {
-    let mut pairs = Vec::new();
-    while let Some((head, rest)) = block.split_first_chunk::<PAIR_HEAD_BYTES>() {
-        let [a, b, c, d, e, f] = *head;
-        let key_bytes = usize::from(u16::from_le_bytes([a, b]));
-        let value_bytes = u32::from_le_bytes([c, d, e, f]);
-        let cut = || corrupt("a pair is longer than its block");
-        let is_long = value_bytes != GONE && value_bytes as usize > KV_VALUE_BYTES_MAX;
-        if key_bytes == 0 || key_bytes > KV_KEY_BYTES_MAX || is_long {
-            return Err(corrupt("the length of a key or a value is out of bounds"));
-        }
-        let (key, rest) = rest.split_at_checked(key_bytes).ok_or_else(cut)?;
-        let (value, rest) = match value_bytes {
-            GONE => (None, rest),
-            bytes => {
-                let (value, rest) = rest.split_at_checked(bytes as usize).ok_or_else(cut)?;
-                (Some(value), rest)
-            }
-        };
-        pairs.push((key, value));
-        block = rest;
-    }
-    if block.is_empty() { Ok(pairs) } else { Err(corrupt("a block ends in the middle of a pair")) }
 }
 
 fn read_exact(input: &mut dyn Read, bytes: &mut [u8]) -> Result<()> {

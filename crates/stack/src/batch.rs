@@ -93,7 +93,7 @@ fn prepare<'a>(
         semantics: *semantics,
         ..Open::default()
     };
-    let mut draft = shared.draft(key, &how, shared.level(semantics))?;
+    let mut draft = shared.draft(key, &how, shared.level(semantics), None)?;
     match fill(shared, &mut draft, data) {
         Ok(filled_ns) => Ok(Ready { index, claim, draft, filled_ns }),
         Err(error) => {

@@ -64,6 +64,22 @@ impl GarbageRow {
     }
 }
 
+impl Record {
+    /// All its files as garbage.
+    pub(crate) fn garbage(&self) -> impl Iterator<Item = GarbageRow> + '_ {
+        let object_id = self.object_id;
+        self.segments.iter().flat_map(move |segment| {
+            let (number, bytes) = (segment.number, segment.length_bytes);
+            segment.places().map(move |place| GarbageRow {
+                object_id,
+                segment: number,
+                place: *place,
+                bytes,
+            })
+        })
+    }
+}
+
 pub(crate) fn encode_superblock(superblock: &Superblock) -> Vec<u8> {
     let mut out = Writer::new(SUPERBLOCK_VERSION);
     out.u128(superblock.store_id).text(&superblock.tier).u32(superblock.format_version);
@@ -323,7 +339,7 @@ impl Catalog {
     ) -> Result<Vec<Key>> {
         let range = KvRange::prefix(&scoped(OBJECT, namespace, prefix.as_bytes()));
         let range = match after {
-            Some(name) => range.after(&scoped(OBJECT, namespace, name.as_bytes())),
+            Some(name) => range.rest_after(&scoped(OBJECT, namespace, name.as_bytes())),
             None => range,
         };
         let pairs = self.kv.scan(&range, max)?;
@@ -485,7 +501,7 @@ impl Catalog {
     ) -> Result<Vec<terrace_core::Pair>> {
         let range = KvRange::prefix(&scoped(APPLICATION, namespace, prefix));
         let range = match after {
-            Some(key) => range.after(&scoped(APPLICATION, namespace, key)),
+            Some(key) => range.rest_after(&scoped(APPLICATION, namespace, key)),
             None => range,
         };
         let head = scoped(APPLICATION, namespace, b"").len();
@@ -506,9 +522,9 @@ pub type PairChange<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// One change of the catalog.
 pub(crate) enum Write<'a> {
-    /// Replaces an object's record.
+    /// Replaces an object's record; that of a draft are rows of garbage for its files.
     Put(&'a Key, &'a Record),
-    /// Removes an object's record and the histories of its segments.
+    /// Removes an object's record, if it is no draft, and the histories of its segments.
     Remove(&'a Key, &'a Record),
     /// Notes a file that is to be deleted.
     Garbage(GarbageRow),
@@ -525,12 +541,15 @@ pub(crate) enum Write<'a> {
 impl Write<'_> {
     fn apply(&self, tiers: &TierNumbers, txn: &mut dyn Txn) -> Result<()> {
         match self {
+            Write::Put(_, record) if record.is_draft => record
+                .garbage()
+                .try_for_each(|row| txn.put(&garbage_key(row.place.file), &row.encode(tiers))),
             Write::Put(key, record) => txn.put(&object_key(key), &record.encode(tiers)),
             Write::Remove(key, record) => {
                 for segment in &record.segments {
                     txn.delete(&history_key(record.object_id, segment.number))?;
                 }
-                txn.delete(&object_key(key))
+                if record.is_draft { Ok(()) } else { txn.delete(&object_key(key)) }
             }
             Write::Garbage(row) => txn.put(&garbage_key(row.place.file), &row.encode(tiers)),
             Write::GarbageGone(row) => txn.delete(&garbage_key(row.place.file)),

@@ -11,7 +11,7 @@ use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::{Entry, Location, Segment, Site};
-use crate::ledger::Count;
+use crate::ledger::Timed;
 use crate::promises;
 use crate::shared::Shared;
 
@@ -90,8 +90,8 @@ impl Shared {
         next: &Location,
         dropped: &[Arc<Site>],
     ) -> Result<()> {
-        let record = entry.record_with(segment, next);
-        let bytes = segment.length();
+        let record = entry.record_with(segment, next, segment.allocated());
+        let bytes = segment.amount();
         let mut writes = vec![Write::Put(&entry.key, &record)];
         for copy in dropped.iter().filter(|copy| !next.comes_from(copy)) {
             writes.push(Write::Garbage(garbage(entry, segment, copy, bytes)));
@@ -107,7 +107,7 @@ impl Shared {
         next: Location,
         mut dropped: Vec<Arc<Site>>,
     ) {
-        let bytes = segment.length();
+        let bytes = segment.amount();
         let next = Arc::new(next);
         segment.location.publish(Arc::clone(&next));
         for copy in &dropped {
@@ -146,7 +146,7 @@ impl Shared {
         let is_copy = location.keeps_source();
         let mut next = (*location).clone();
         next.settling = None;
-        let record = entry.record_with(segment, &next);
+        let record = entry.record_with(segment, &next, segment.allocated());
         let row = garbage(entry, segment, &pending.source, pending.bytes);
         let mut writes = vec![Write::Put(&entry.key, &record)];
         if !is_copy {
@@ -164,7 +164,9 @@ impl Shared {
                 &source.place,
                 Role::Copy,
             );
-            if let Some(identity) = identity {
+            // On a tier of whole objects it stays as it was made: a mark is a request.
+            let is_whole = self.tier(source.place.tier).is_whole();
+            if let Some(identity) = identity.filter(|_| !is_whole) {
                 // It is done all the same: an old mark is put right by the next opening after a
                 // crash.
                 let _ = self.backend(source).set_identity(&source.key, &identity);
@@ -177,6 +179,10 @@ impl Shared {
 
     /// Makes a file durable, with its name.
     pub(crate) fn sync_site(&self, site: &Site) -> Result<()> {
+        if self.tier(site.place.tier).is_whole() {
+            // It is durable since there is a file.
+            return Ok(());
+        }
         site.open(self.backend(site))?.as_ref().expect("it was just opened").sync()?;
         self.backend(site).sync()
     }
@@ -221,9 +227,13 @@ impl Shared {
             self.settle(entry, segment)?;
             let location = segment.location.load_full();
             let site = &location.primary;
+            if self.tier(site.place.tier).is_whole() {
+                continue;
+            }
             let handle = site.open(self.backend(site))?;
             if let Err(error) = handle.as_ref().expect("it was just opened").sync() {
                 self.has_failed_sync.store(true, Ordering::Release);
+                self.tier(site.place.tier).ledger.fail(error.kind());
                 // Sticky for the handle of whoever asked, which remembers it; others get a file
                 // of their own. A switch that is not settled keeps its failed one.
                 site.close();
@@ -236,7 +246,7 @@ impl Shared {
                 self.settle(entry, segment)?;
             }
             let waited_ns = self.clock.now_ns() - started_ns;
-            self.tier(site.place.tier).ledger.add(Count::SyncNs, waited_ns);
+            self.tier(site.place.tier).ledger.time(Timed::Sync, waited_ns);
         }
         self.catalog.wait_all()?;
         let waited_ns = self.clock.now_ns() - started_ns;
@@ -284,6 +294,9 @@ impl Shared {
     }
 
     fn flush_one(&self, entry: &Arc<Entry>) -> Result<()> {
+        for segment in entry.segments.load_full().iter() {
+            self.look_alone(entry, segment);
+        }
         let _changes = crate::lock(&entry.changes);
         if entry.is_deleted() {
             return Ok(());

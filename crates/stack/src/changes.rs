@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, KvRange, Pair, Result, Txn};
 
-use crate::backup::push_pair;
 use crate::catalog::{APPLICATION, GARBAGE};
 use crate::doubt::DOUBTFUL;
 use crate::log::{LogPoint, RECORD_BYTES_MAX};
+use crate::pair_block::push_pair;
 
 /// Most that waits to be taken; where it is more, nobody takes it fast enough.
 const WAITING_BYTES_MAX: usize = 64 << 20;

@@ -43,13 +43,13 @@ pub(crate) fn run(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport> {
     let was_idle = is_idle(shared);
-    let moves = shared.mover.submitted();
     // Lengths in the catalog lag behind; what is compared below must be the same on both sides.
     if shared.check_writable("check").is_ok() {
         shared.look_after_held(true);
         shared.flush()?;
         shared.drops.run(shared);
     }
+    let changes = (shared.mover.submitted(), shared.catalog.last_commit());
     let promises = match shared.settings.access {
         Access::Write => promises::rows(&shared.catalog)?,
         // Nothing is reserved by who may change nothing.
@@ -80,7 +80,8 @@ pub(crate) fn run(
     check.garbage()?;
     check.unknown_files()?;
     // One that began and ended in between is on one side of the comparison alone.
-    if was_idle && is_idle(shared) && shared.mover.submitted() == moves {
+    let has_changed = (shared.mover.submitted(), shared.catalog.last_commit()) != changes;
+    if was_idle && is_idle(shared) && !has_changed {
         check.accounts();
         check.usage();
     } else {
@@ -93,7 +94,9 @@ pub(crate) fn run(
 fn is_idle(shared: &Shared) -> bool {
     let mut is_open = false;
     shared.entries.for_each(|entry| is_open |= entry.is_open());
-    let is_used = is_open || shared.written.is_any();
+    // An object that is made or replaced has a file before it has a record.
+    let is_made = shared.entries.is_any_claimed() || !crate::lock(&shared.drafts).is_empty();
+    let is_used = is_open || is_made || shared.written.is_any();
     !is_used && shared.mover.wait_idle(std::time::Duration::ZERO)
 }
 
@@ -109,7 +112,7 @@ impl Check<'_> {
     }
 
     fn object(&mut self, key: &Key, record: &Record) {
-        let bytes: u64 = record.segments.iter().map(|segment| segment.length_bytes).sum();
+        let bytes: u64 = record.segments.iter().map(SegmentRecord::amount).sum();
         let promised = |segment: &SegmentRecord| {
             let row = self.promises.get(&record.object_id)?;
             let end = row.ends.iter().find(|(number, _)| *number == segment.number)?;
@@ -123,10 +126,10 @@ impl Check<'_> {
             self.report.segments += 1;
             self.sums[segment.primary.tier.index()].2 += promised;
             self.file(key, record, segment, &segment.primary, Role::Primary);
-            self.sums[segment.primary.tier.index()].0 += segment.length_bytes;
+            self.sums[segment.primary.tier.index()].0 += segment.amount();
             for copy in &segment.copies {
                 self.file(key, record, segment, copy, Role::Copy);
-                self.sums[copy.tier.index()].1 += segment.length_bytes;
+                self.sums[copy.tier.index()].1 += segment.amount();
             }
             if let Some(settling) = &segment.settling {
                 let source = &settling.source;
@@ -187,6 +190,11 @@ impl Check<'_> {
                         identity.generation >= place.generation
                             && matches!(identity.role, Role::Copy | Role::Primary)
                     }
+                    // After a loss of power the catalog may be older than the mark, which a recovery
+                    // does not ask for on a tier of whole objects.
+                    Role::Primary if tier.is_whole() => {
+                        identity.generation >= place.generation && identity.role == role
+                    }
                     _ => identity.generation == place.generation && identity.role == role,
                 };
             if !is_right && self.is_current(key, record) {
@@ -233,7 +241,7 @@ impl Check<'_> {
         tier: &TierState,
         name: &Key,
     ) {
-        match checksum(tier, name) {
+        match checksum(tier, name, segment.checksum.is_some()) {
             Ok((bytes, sum)) => {
                 self.report.verified_bytes += bytes;
                 let is_wrong = segment.checksum.is_some_and(|known| known != sum);
@@ -282,13 +290,16 @@ impl Check<'_> {
                 },
                 &mut |key| foreign.push(key),
             )?;
-            let unknown = unknown.iter().map(FileName::key);
-            unknown.chain(foreign).for_each(|name| self.unknown_file(tier, &name));
+            // After the listing: the file of an object that is not being made any more has a record now.
+            let is_in_use = !is_idle(self.shared);
+            unknown.iter().for_each(|name| self.unknown_file(tier, &name.key(), is_in_use));
+            foreign.iter().for_each(|name| self.unknown_file(tier, name, false));
         }
         Ok(())
     }
 
-    fn unknown_file(&mut self, tier: &TierState, name: &Key) {
+    /// A file that no record named; `may_be_new` where an object that is being made may have it.
+    fn unknown_file(&mut self, tier: &TierState, name: &Key, may_be_new: bool) {
         let identity = self.identity(tier, name);
         let is_new = |identity: &terrace_core::Identity| {
             identity.store_id == self.shared.store_id && identity.epoch == self.shared.epoch
@@ -296,7 +307,9 @@ impl Check<'_> {
         match identity {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // Made or superseded since the records were read.
-            Ok(Some(identity)) if is_new(&identity) && !is_idle(self.shared) => {}
+            Ok(Some(identity)) if is_new(&identity) && (may_be_new || !is_idle(self.shared)) => {}
+            // Not marked yet.
+            Ok(None) if may_be_new => {}
             Ok(Some(identity)) if self.is_named(&identity, name) => {}
             Ok(Some(identity)) => {
                 let words = marks::in_words(&identity, self.shared.store_id);
@@ -359,20 +372,25 @@ impl Check<'_> {
     }
 }
 
-/// Length and CRC-32C of a file.
-fn checksum(tier: &TierState, name: &Key) -> Result<(u64, u32)> {
+/// Bytes and CRC-32C of a file; without its holes, where that is compared with nothing.
+fn checksum(tier: &TierState, name: &Key, is_compared: bool) -> Result<(u64, u32)> {
     const STEP_BYTES: usize = 256 << 10;
     let how = Open::read()
         .with_semantics(terrace_core::Semantics::at_level(terrace_core::Persistency::None));
     let object = tier.backend.open(name, &how)?;
     let mut buffer = Buffer::zeroed(STEP_BYTES);
-    let (mut bytes, mut sum) = (0, 0);
+    let (mut at, mut bytes, mut sum) = (0, 0, 0);
     loop {
-        let count = object.read_at(bytes, &mut [IoSliceMut::new(&mut buffer)])?;
+        let data = if is_compared { Some(at..u64::MAX) } else { object.next_data(at)? };
+        let Some(data) = data else { return Ok((bytes, sum)) };
+        at = data.start;
+        let want = (buffer.len() as u64).min(data.end - at) as usize;
+        let count = object.read_at(at, &mut [IoSliceMut::new(&mut buffer[..want])])?;
         if count == 0 {
             return Ok((bytes, sum));
         }
         sum = crc32c::crc32c_append(sum, &buffer[..count]);
         bytes += count as u64;
+        at += count as u64;
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use terrace_core::{
     Access, Create, Error, ErrorKind, Event, EventKind, Hint, Identity, Key, Layout, Object, Open,
-    Persistency, Placement, Result, Role, SegmentView, Semantics, TierIndex, TierSet,
+    Persistency, Placement, Result, Role, SegmentView, Semantics, Ticket, TierIndex, TierSet,
 };
 
 use crate::account::Class;
@@ -38,6 +38,13 @@ impl Draft {
     fn has_bytes(&self) -> bool {
         self.record.segments[0].length_bytes > 0
     }
+}
+
+/// What a new object takes over that is to replace another.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Drafted {
+    /// The tier of the old one, where that is pinned.
+    pub(crate) pinned_to: Option<TierIndex>,
 }
 
 /// An object that its key does not name yet.
@@ -79,7 +86,7 @@ impl Shared {
         if how.create == Create::Never {
             return Err(Error::new(ErrorKind::NotFound, "open object").with("key", key));
         }
-        let draft = self.draft(key, how, level)?;
+        let draft = self.draft(key, how, level, None)?;
         if let Err(error) = self.commit_drafts(&[(key, &draft)]) {
             self.discard(key, &draft);
             return Err(error.with("key", key));
@@ -136,7 +143,7 @@ impl Shared {
         }
         let result = self.promise(entry, level).and_then(|is_there| match level {
             // What was written before is part of what the object holds from now on.
-            Persistency::Storage if is_there => self.sync_entry(entry),
+            Persistency::Storage | Persistency::Shared if is_there => self.sync_entry(entry),
             _ => Ok(()),
         });
         match result {
@@ -250,8 +257,15 @@ impl Shared {
         Segment::new(record, self.slot(object_id, record.number), limit, location)
     }
 
-    /// Makes the file of a new object on the tier that the placer chooses, or the next with room.
-    pub(crate) fn draft(&self, key: &Key, how: &Open, level: Persistency) -> Result<Draft> {
+    /// Makes the file of a new object on the tier that the placer chooses, or the next with room;
+    /// `drafted` where its key is not to name it yet.
+    pub(crate) fn draft(
+        &self,
+        key: &Key,
+        how: &Open,
+        level: Persistency,
+        drafted: Option<Drafted>,
+    ) -> Result<Draft> {
         self.check_room("create object")?;
         let counted = Counted::new(self.usages.of(key.namespace()), key)?;
         let placement = Placement {
@@ -261,17 +275,20 @@ impl Shared {
             segment: 0,
             start_bytes: 0,
         };
-        let placed = self.place(&placement);
+        let mut placed = self.place(&placement);
+        let (is_draft, replaced) = (drafted.is_some(), drafted.unwrap_or_default());
+        placed.tier = replaced.pinned_to.unwrap_or(placed.tier);
         let object_id = self.catalog.number()?;
         let wished = how.segment_bytes.map(|segment_bytes| Layout::Fixed { segment_bytes });
         let layout = self.sane_layout(wished.unwrap_or(placed.layout));
-        let owner = Owner { key, object_id, label: how.label.as_ref() };
+        let owner = Owner { key, object_id, label: how.label.as_ref(), is_draft };
         let site = self.new_file(owner, 0, 0, placed.tier, level, how.size_hint_bytes)?;
         self.failpoints.hit("create.file")?;
         let segment = SegmentRecord {
             number: 0,
             start_bytes: 0,
             length_bytes: 0,
+            allocated_bytes: None,
             checksum: None,
             primary: site.place,
             copies: Vec::new(),
@@ -279,7 +296,7 @@ impl Shared {
         };
         let record = Record {
             object_id,
-            is_pinned: false,
+            is_pinned: replaced.pinned_to.is_some(),
             persistency: level,
             hint: how.hint,
             created_ns: self.clock.wall_ns(),
@@ -287,6 +304,7 @@ impl Shared {
             segments: vec![segment],
             identity: how.identity.clone(),
             label: how.label.clone(),
+            is_draft,
         };
         let spilled_from = (site.place.tier != placed.tier).then_some(placed.tier);
         let size_hint_bytes = how.size_hint_bytes;
@@ -304,7 +322,7 @@ impl Shared {
                 writes.push(Write::History(draft.record.object_id, 0, Some(history)));
             }
         }
-        let durable = drafts.iter().filter(|(_, draft)| draft.level == Persistency::Storage);
+        let durable = drafts.iter().filter(|(_, draft)| draft.level >= Persistency::Storage);
         let mut tiers: Vec<_> = durable.map(|(_, draft)| draft.site.place.tier).collect();
         tiers.sort();
         tiers.dedup();
@@ -380,6 +398,11 @@ impl Shared {
 
     fn show(&self, claim: Claim<'_>, entry: &Arc<Entry>, created: Option<(TierIndex, u64)>) {
         self.entries.fulfil(claim, Arc::clone(entry));
+        self.post_first_open(entry, created);
+    }
+
+    /// Posts that a new object is open, behind [`Shared::appear`].
+    pub(crate) fn post_first_open(&self, entry: &Entry, created: Option<(TierIndex, u64)>) {
         if let Some((tier, now_ns)) = created {
             let segment = &entry.segments.load()[0];
             let extent = (0, segment.length());
@@ -388,7 +411,7 @@ impl Shared {
     }
 
     /// A committed object in memory, open once, which its key does not name yet.
-    fn appear(&self, key: &Key, draft: Draft) -> (Arc<Entry>, Option<(TierIndex, u64)>) {
+    pub(crate) fn appear(&self, key: &Key, draft: Draft) -> (Arc<Entry>, Option<(TierIndex, u64)>) {
         let Draft { record, site, counted, size_hint_bytes, .. } = draft;
         let limit = record.layout.next_cut(0).unwrap_or(u64::MAX);
         let segment =
@@ -488,9 +511,9 @@ impl Shared {
         let able = (wanted.0..count)
             .chain((0..wanted.0).rev())
             .map(TierIndex)
-            .filter(|tier| self.tier(*tier).keeps(level) && self.tier(*tier).takes_data());
+            .filter(|tier| self.tier(*tier).keeps(level) && self.tier(*tier).takes_writes());
         if able.clone().next().is_none() {
-            if self.tiers.present().any(|tier| tier.keeps(level)) {
+            if self.tiers.present().any(|tier| tier.keeps(level) && !tier.is_whole()) {
                 return Err(Error::new(ErrorKind::NoSpace, "create object")
                     .because("every tier that could keep it is drained or offline")
                     .with("persistency", level));
@@ -551,11 +574,12 @@ impl Shared {
         file: u64,
     ) -> Result<Arc<Site>> {
         let place = Place { tier, file, generation: file, epoch: self.epoch };
+        let role = if owner.is_draft { Role::Partial } else { Role::Primary };
         let how = Open {
             create: Create::New,
             semantics: Semantics::at_level(Persistency::None),
             hint: Hint::default(),
-            identity: self.identity(owner, segment, start_bytes, &place, Role::Primary),
+            identity: self.identity(owner, segment, start_bytes, &place, role),
             ..Open::default()
         };
         let state = self.tier(tier);
@@ -625,7 +649,21 @@ impl Shared {
 
     /// Deletes an object whose key is claimed. One that is [deleted](Entry::is_deleted) after an error
     /// is gone, though a crash may bring it back.
-    fn delete_claimed(&self, entry: &Arc<Entry>) -> Result<()> {
+    pub(crate) fn delete_claimed(&self, entry: &Arc<Entry>) -> Result<()> {
+        let ticket = self.supersede(entry, Vec::new(), "delete.catalog")?;
+        match entry.persistency() {
+            Persistency::Storage | Persistency::Shared => self.catalog.wait(ticket),
+            Persistency::None | Persistency::Process => Ok(()),
+        }
+    }
+
+    /// Deletes an object whose key is claimed, and commits with that what replaces it.
+    pub(crate) fn supersede(
+        &self,
+        entry: &Arc<Entry>,
+        replacement: Vec<Write<'_>>,
+        failpoint: &'static str,
+    ) -> Result<Ticket> {
         let changes = crate::lock(&entry.changes);
         let segments = entry.segments.load_full();
         for segment in segments.iter() {
@@ -633,34 +671,37 @@ impl Shared {
             let _ = self.measure(entry, segment);
         }
         let mut superseded = Vec::new();
-        let (mut held, mut lengths) = (Vec::new(), Vec::new());
+        let (mut held, mut amounts) = (Vec::new(), Vec::new());
         for segment in segments.iter() {
             // Held until the end: no room is taken for what is being deleted.
             let mut accounted = crate::lock(&segment.accounted);
+            self.look(entry, segment, &mut accounted);
             // Read once: a writer that is still inside may make it longer.
-            let length = segment.length();
-            if segment.holds.is_written() {
-                // As many bytes become garbage as its row says.
-                self.account_found(entry, segment, length, &mut accounted);
-            }
+            let amount = segment.amount();
+            // As many bytes become garbage as its row says.
+            self.account_amount(entry, segment, amount, &mut accounted);
             held.push(accounted);
-            lengths.push(length);
-            superseded.extend(self.superseded_with(entry, segment, length));
+            amounts.push(amount);
+            superseded.extend(self.superseded_with(entry, segment, amount));
         }
         let record = entry.record_now();
         let mut writes = vec![Write::Remove(&entry.key, &record)];
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
         writes.extend(promises::write_gone(entry));
+        writes.extend(replacement);
         let ticket = self.catalog.commit(&writes).inspect_err(|error| {
-            let rows: Vec<_> = superseded.iter().map(|drop| &drop.row).collect();
-            self.take_back_changes(entry, &rows, error);
+            // The rows of a draft stay, and the next opening sees to its files.
+            if !entry.is_draft() {
+                let rows: Vec<_> = superseded.iter().map(|drop| &drop.row).collect();
+                self.take_back_changes(entry, &rows, error);
+            }
         })?;
-        self.failpoints.hit("delete.catalog")?;
+        self.failpoints.hit(failpoint)?;
         entry.mark_deleted();
         self.forget_unflushed(entry);
         self.forget_promises(entry);
-        for ((segment, accounted), length) in segments.iter().zip(&mut held).zip(lengths) {
-            self.forget(entry, segment, accounted, length);
+        for ((segment, accounted), amount) in segments.iter().zip(&mut held).zip(amounts) {
+            self.forget(entry, segment, accounted, amount);
         }
         entry.usage.remove_object();
         drop(held);
@@ -676,18 +717,15 @@ impl Shared {
             self.close_files(entry);
         }
         self.drops.add(superseded);
-        if entry.persistency() == Persistency::Storage {
-            self.catalog.wait(ticket)?;
-        }
-        Ok(())
+        Ok(ticket)
     }
 
-    /// All files of a segment as garbage.
+    /// All files of a segment as garbage, each of which takes `amount`.
     pub(crate) fn superseded_with(
         &self,
         entry: &Entry,
         segment: &Segment,
-        length: u64,
+        amount: u64,
     ) -> Vec<Superseded> {
         let location = segment.location.load_full();
         let row = |site: &Arc<Site>, bytes| Superseded {
@@ -699,7 +737,7 @@ impl Shared {
                 bytes,
             },
         };
-        let mut all: Vec<_> = location.sites().map(|site| row(site, length)).collect();
+        let mut all: Vec<_> = location.sites().map(|site| row(site, amount)).collect();
         if let Some(pending) = location.settling.as_ref().filter(|_| !location.keeps_source()) {
             all.push(row(&pending.source, pending.bytes));
         }
@@ -712,23 +750,23 @@ impl Shared {
         entry: &Entry,
         segment: &Segment,
         accounted: &mut crate::entry::Accounted,
-        length: u64,
+        amount: u64,
     ) {
         let location = segment.location.load_full();
         let account = &self.tier(location.primary.place.tier).account;
         // What was written into reserved room since the last close is on the medium too.
-        let from_used = accounted.used_bytes.min(length);
-        let from_reserved = accounted.reserved_bytes.min(length - from_used);
+        let from_used = accounted.used_bytes.min(amount);
+        let from_reserved = accounted.reserved_bytes.min(amount - from_used);
         account.turn(Class::Used, Class::Garbage, from_used);
         account.turn(Class::Reserved, Class::Garbage, from_reserved);
         account.free(Class::Used, accounted.used_bytes - from_used);
         account.free(Class::Reserved, accounted.reserved_bytes - from_reserved);
-        entry.usage.shrink(*accounted, 0);
+        entry.usage.resize(accounted.total(), 0);
         *accounted = crate::entry::Accounted::default();
         segment.room_bytes.store(0, Ordering::Release);
         self.tier(location.primary.place.tier).segments.fetch_sub(1, Ordering::Relaxed);
         for copy in &location.copies {
-            self.tier(copy.place.tier).account.turn(Class::Copy, Class::Garbage, length);
+            self.tier(copy.place.tier).account.turn(Class::Copy, Class::Garbage, amount);
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn account(shared: &Shared) -> Result<()> {
             row.bytes
         } else {
             match tier.backend.stat(&name(&row)) {
-                Ok(stat) => stat.size_bytes,
+                Ok(stat) => tier.media_bytes(&stat),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     gone.push(Write::Row(key(&row), None));
                     continue;

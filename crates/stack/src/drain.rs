@@ -11,7 +11,6 @@ use std::time::Duration;
 use terrace_core::{Error, Key, Outcome, Result, TierIndex};
 
 use crate::account::Class;
-use crate::add::check_many;
 use crate::entry::{Entry, Segment};
 use crate::holds::HELD;
 use crate::mover::{MoveRequest, MoveWish};
@@ -63,9 +62,10 @@ struct Look {
 /// Begins to drain a tier, or makes sure that it goes on.
 pub(crate) fn begin(shared: &Shared, name: &str, tier: TierIndex) -> Result<()> {
     shared.check_writable(OPERATION)?;
-    check_many(shared, OPERATION)?;
+    shared.check_many(OPERATION)?;
     let _changing = crate::lock(&shared.tiers.changing);
-    let takes_data = |(other, state): (TierIndex, &TierState)| other != tier && state.takes_data();
+    let takes_data =
+        |(other, state): (TierIndex, &TierState)| other != tier && state.takes_writes();
     if !shared.tiers.indexed().any(takes_data) {
         return Err(Error::invalid(OPERATION, "no other tier takes new data").with("tier", name));
     }
@@ -277,7 +277,7 @@ impl<'a> Round<'a> {
             let state = shared.tier(*tier);
             // Clean copies make room by themselves.
             let taken = state.account.taken() - state.account.bytes(Class::Copy);
-            let sum = taken.checked_add(segment.length());
+            let sum = taken.checked_add(state.amount_of(segment));
             sum.is_some_and(|sum| sum <= limit_bytes)
         };
         let roomy = |tier: &&TierIndex| fits(tier, shared.tier(**tier).critical_bytes());

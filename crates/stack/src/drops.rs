@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Superseded files: deleted once their end is durable in the catalog and nobody reads them.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -90,6 +91,9 @@ impl Drops {
         {
             left.append(&mut all);
         }
+        // Those of services last: what is waited for then are files of their own kind.
+        all.sort_by_key(|drop| shared.tier(drop.site.place.tier).is_whole());
+        let mut failed = HashSet::new();
         let mut all = all.into_iter();
         while all.len() > 0 {
             let mut deleted = Vec::new();
@@ -99,9 +103,16 @@ impl Drops {
                     continue;
                 }
                 // Ours is the only reference: no location names it and no operation uses it.
-                if drop.site.is_unused() && delete(shared, &drop).is_ok() {
+                let tier = drop.site.place.tier;
+                if failed.contains(&tier) || !drop.site.is_unused() {
+                    left.push(drop);
+                } else if delete(shared, &drop).is_ok() {
                     deleted.push(drop);
                 } else {
+                    // A service that does not answer is waited for once, not for each of its files.
+                    if shared.tier(tier).is_whole() {
+                        failed.insert(tier);
+                    }
                     left.push(drop);
                 }
             }

@@ -214,6 +214,12 @@ impl Entries {
         }
     }
 
+    /// Whether an object is being loaded, made or deleted.
+    pub(crate) fn is_any_claimed(&self) -> bool {
+        let is_busy = |named: &Named| matches!(named.held, Held::Busy);
+        self.shards.iter().any(|shard| shard.lock().named.iter().any(is_busy))
+    }
+
     /// Makes `claim` name `entry`. Where nobody has [trimmed](Entries::trim) for long, some that
     /// nobody uses are dropped here, so that there are never many more than twice the bound.
     pub(crate) fn fulfil(&self, mut claim: Claim<'_>, entry: Arc<Entry>) {
@@ -403,6 +409,7 @@ mod tests {
             segments: Vec::new(),
             identity: None,
             label: None,
+            is_draft: false,
         };
         let load = || Ok(Some(Entry::new(key(number), &record, Vec::new(), Arc::default())));
         entries.borrow(&key(number), load).expect("loads").expect("is there")

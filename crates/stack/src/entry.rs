@@ -45,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) appends: Mutex<()>,
     pub(crate) is_pinned: AtomicBool,
     is_deleted: AtomicBool,
+    /// Whether no key names it yet; cleared under `changes`.
+    is_draft: AtomicBool,
     /// Whether a length differs from the catalog's.
     pub(crate) is_dirty: AtomicBool,
     /// Whether bytes were written that no sync has covered.
@@ -129,7 +131,19 @@ pub(crate) struct Segment {
     is_cut: AtomicBool,
     /// Its file was found to be as long as it is.
     is_whole: AtomicBool,
+    /// What its tier has allocated of its length at most, where it has holes; else [`DENSE`]. Changes
+    /// under `accounted`.
+    allocated_bytes: AtomicU64,
+    /// Whether its tier may have allocated less of it than is accounted.
+    is_unsure: AtomicBool,
 }
+
+/// Of a segment whose length is accounted, and that takes no more.
+const DENSE: u64 = u64::MAX;
+
+/// Length from which on a segment is looked at when it is closed: it may have holes of which the
+/// catalog does not know. One look beside so many bytes costs nothing.
+const LOOKED_AT_BYTES: u64 = 64 << 20;
 
 /// What a segment takes on the tier of its primary. Held while a location switches, so that room
 /// is always taken on the tier where the bytes are.
@@ -137,6 +151,13 @@ pub(crate) struct Segment {
 pub(crate) struct Accounted {
     pub(crate) used_bytes: u64,
     pub(crate) reserved_bytes: u64,
+}
+
+impl Accounted {
+    /// All of it.
+    pub(crate) fn total(&self) -> u64 {
+        self.used_bytes + self.reserved_bytes
+    }
 }
 
 /// Where a segment's bytes are; replaced as a whole.
@@ -367,19 +388,68 @@ impl Segment {
             incarnation: slot.1,
             start_bytes: record.start_bytes,
             limit_bytes: AtomicU64::new(limit_bytes),
-            room_bytes: AtomicU64::new(record.length_bytes),
+            room_bytes: AtomicU64::new(match record.allocated_bytes {
+                Some(_) => 0,
+                None => record.length_bytes,
+            }),
             length_bytes: AtomicU64::new(record.length_bytes),
             promised_bytes: AtomicU64::new(0),
             guard: Guard::default(),
             location: Located::new(location),
             dirty: Mutex::default(),
-            accounted: Mutex::new(Accounted { used_bytes: record.length_bytes, reserved_bytes: 0 }),
+            accounted: Mutex::new(Accounted { used_bytes: record.amount(), reserved_bytes: 0 }),
             gate: Mutex::default(),
             settle: Mutex::default(),
             holds: Holds::default(),
             is_cut: AtomicBool::new(false),
             is_whole: AtomicBool::new(record.length_bytes == 0),
+            allocated_bytes: AtomicU64::new(record.allocated_bytes.unwrap_or(DENSE)),
+            is_unsure: AtomicBool::new(record.length_bytes >= LOOKED_AT_BYTES),
         }
+    }
+
+    /// What of its length its tier has allocated at most, where it has holes.
+    pub(crate) fn allocated(&self) -> Option<u64> {
+        let bytes = self.allocated_bytes.load(Ordering::Acquire);
+        (bytes != DENSE).then_some(bytes)
+    }
+
+    /// Whether it has holes that its tier has reserved no room for: each write takes room.
+    #[inline]
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.allocated_bytes.load(Ordering::Acquire) != DENSE
+    }
+
+    /// What its bytes take of its tier, and of a quota: its length, or what is allocated of that.
+    pub(crate) fn amount(&self) -> u64 {
+        let length = self.length();
+        self.allocated().map_or(length, |bytes| bytes.min(length))
+    }
+
+    /// Notes what is allocated of it, or that it has no holes; the caller has `accounted`.
+    pub(crate) fn set_allocated(&self, bytes: Option<u64>) {
+        self.allocated_bytes.store(bytes.unwrap_or(DENSE), Ordering::Release);
+    }
+
+    /// Room behind its end that was promised to it.
+    pub(crate) fn behind(&self) -> u64 {
+        self.reach() - self.length()
+    }
+
+    /// Notes that its tier may have allocated less of it than is accounted.
+    #[inline]
+    pub(crate) fn note_unsure(&self) {
+        self.is_unsure.store(true, Ordering::Release);
+    }
+
+    /// Whether that may be.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.is_unsure.load(Ordering::Acquire)
+    }
+
+    /// Notes that it was looked at.
+    pub(crate) fn note_sure(&self) {
+        self.is_unsure.store(false, Ordering::Release);
     }
 
     /// The length now.
@@ -448,6 +518,7 @@ impl Segment {
             number: self.number,
             start_bytes: self.start_bytes,
             length_bytes: self.length(),
+            allocated_bytes: self.allocated().map(|_| self.amount()),
             checksum: location.checksum,
             primary: location.primary.place,
             copies: location.copies.iter().map(|copy| copy.place).collect(),
@@ -463,7 +534,8 @@ fn level(word: &AtomicU8) -> Persistency {
     match word.load(Ordering::Acquire) {
         0 => Persistency::None,
         1 => Persistency::Process,
-        _ => Persistency::Storage,
+        2 => Persistency::Storage,
+        _ => Persistency::Shared,
     }
 }
 
@@ -491,6 +563,7 @@ impl Entry {
             appends: Mutex::default(),
             is_pinned: AtomicBool::new(record.is_pinned),
             is_deleted: AtomicBool::new(false),
+            is_draft: AtomicBool::new(record.is_draft),
             is_dirty: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
             is_promised: AtomicBool::new(false),
@@ -560,7 +633,12 @@ impl Entry {
 
     /// What its files say of it.
     pub(crate) fn owner(&self) -> Owner<'_> {
-        Owner { key: &self.key, object_id: self.object_id, label: self.label.as_ref() }
+        Owner {
+            key: &self.key,
+            object_id: self.object_id,
+            label: self.label.as_ref(),
+            is_draft: self.is_draft(),
+        }
     }
 
     /// The record of this object with these segments.
@@ -575,6 +653,7 @@ impl Entry {
             segments,
             identity: crate::lock(&self.identity).clone(),
             label: self.label.clone(),
+            is_draft: self.is_draft(),
         }
     }
 
@@ -586,13 +665,18 @@ impl Entry {
         )
     }
 
-    /// The record with another location for one of the segments: that one, and no later one that got
-    /// its number.
-    pub(crate) fn record_with(&self, changed: &Segment, location: &Location) -> Record {
+    /// The record with another location for one of the segments, of which `allocated` is allocated there:
+    /// that one, and no later one that got its number.
+    pub(crate) fn record_with(
+        &self,
+        changed: &Segment,
+        location: &Location,
+        allocated: Option<u64>,
+    ) -> Record {
         let segments = self.segments.load();
         let one = |segment: &Arc<Segment>| {
             if std::ptr::eq(&**segment, changed) {
-                segment.record(location)
+                SegmentRecord { allocated_bytes: allocated, ..segment.record(location) }
             } else {
                 segment.record(&segment.location.load_full())
             }
@@ -604,6 +688,16 @@ impl Entry {
     #[inline]
     pub(crate) fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Whether it is a draft: no key names it, and the catalog has rows of garbage for its files.
+    pub(crate) fn is_draft(&self) -> bool {
+        self.is_draft.load(Ordering::Acquire)
+    }
+
+    /// Notes that the catalog names it; the caller holds `changes`.
+    pub(crate) fn mark_published(&self) {
+        self.is_draft.store(false, Ordering::Release);
     }
 
     /// Refuses what cannot be done with an object that was deleted.

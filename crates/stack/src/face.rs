@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key,
+    Access, Atomicity, Backend, Capability, Cursor, Draft, Error, ErrorKind, Identity, Key,
     NAME_BYTES_MAX, Object, Op, Open, Page, Persistency, Result, Semantics, Space, Stat,
-    Superblock,
+    Superblock, Writes,
 };
 
 use crate::Stack;
@@ -42,16 +42,22 @@ impl Stack {
     /// Opens an object, whatever the atomicity of its operations.
     pub(crate) fn open_object(&self, key: &Key, how: &Open) -> Result<StackObject> {
         let shared = self.shared();
-        if how.semantics.persistency > self.capability().persistency && how.access == Access::Write
-        {
-            return Err(self
-                .unsupported("open object")
-                .because("neither the tiers nor the catalog can keep what is asked for")
-                .with("persistency", how.semantics.persistency));
+        if how.access == Access::Write {
+            self.check_persistency(how)?;
         }
         let entry = shared.open_entry(key, how)?;
         let level = shared.level(&how.semantics);
         Ok(StackObject::new(Arc::clone(shared), entry, how.access, level))
+    }
+
+    fn check_persistency(&self, how: &Open) -> Result<()> {
+        if how.semantics.persistency <= self.capability().persistency {
+            return Ok(());
+        }
+        Err(self
+            .unsupported("open object")
+            .because("neither the tiers nor the catalog can keep what is asked for")
+            .with("persistency", how.semantics.persistency))
     }
 
     /// Size and times of an object, of which no operation that asks for it is seen in part.
@@ -86,6 +92,26 @@ fn read_cursor<'a>(cursor: &'a Cursor, prefix: &str) -> Result<Option<&'a str>> 
     }
 }
 
+impl Stack {
+    /// Capacity and use as a namespace sees them: those of all tiers, or, where its bytes are
+    /// limited, what it holds and may still take.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::space`].
+    pub fn space_of(&self, namespace: &str) -> Result<Space> {
+        let shared = self.shared();
+        let space = space::of(&shared.tiers)?;
+        let usage = shared.usages.of(namespace);
+        let Some(limit_bytes) = usage.bytes.limit() else { return Ok(space) };
+        let used_bytes = usage.bytes.used();
+        let free_bytes = space.capacity_bytes.saturating_sub(space.used_bytes);
+        let left_bytes = limit_bytes.saturating_sub(used_bytes).min(free_bytes);
+        let capacity_bytes = used_bytes.saturating_add(left_bytes);
+        Ok(Space { capacity_bytes, used_bytes, file_system: None })
+    }
+}
+
 impl Backend for Stack {
     fn target(&self) -> &str {
         &self.shared().target
@@ -105,6 +131,8 @@ impl Backend for Stack {
             leases: tiers.present().any(|tier| tier.capability.leases),
             keeps_data: tiers.present().all(|tier| tier.capability.keeps_data),
             labels: true,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         }
     }
 
@@ -117,6 +145,14 @@ impl Backend for Stack {
             return Ok(Box::new(WholeObject(object)));
         }
         Ok(Box::new(object))
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        self.capability().check_atomicity("replace an object", how.semantics.atomicity)?;
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", self.target()))?;
+        self.check_persistency(how)?;
+        Ok(Box::new(self.shared().begin_draft(key, how)?))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use terrace_core::{Access, EventKind, Object, Open, Persistency, Result, Semantics};
+use terrace_core::{Access, EventKind, Object, Open, Persistency, Result, Semantics, Stat};
 
 use crate::account::Class;
 use crate::entry::{Accounted, Entry, Segment, Site};
 use crate::holds::Holder;
 use crate::ring::Took;
+use crate::shape::NoRoom;
 use crate::shared::Shared;
+use crate::sparse::{Others, Purpose};
 use crate::tiers::{Holding, TierState};
 use crate::{survivors, writers};
 
@@ -116,10 +118,9 @@ impl Shared {
 
     /// Sees to what the stack cannot see to while bytes change behind its back: room, and nothing
     /// that such a change would make wrong. False where that cannot be.
-    fn prepare_writing(&self, entry: &Entry, first: &Segment) -> Result<bool> {
+    fn prepare_writing(&self, entry: &Arc<Entry>, first: &Segment) -> Result<bool> {
         let tier = self.tier(first.location.load().primary.place.tier);
-        let has_room =
-            !self.is_crowded(tier) && self.take_room(entry, first, room_wanted(first)).is_ok();
+        let has_room = !self.is_crowded(tier) && self.take_room_to_hold(entry, first).is_ok();
         // What stays for readers stays for one more, and all use one file: a kernel that passes it
         // through for them serves nobody else in another way.
         if !has_room && !first.holds.is_held() {
@@ -131,6 +132,12 @@ impl Shared {
         // Nobody hears when such a change is made durable, and a switch that is not certain is undone
         // where the power is lost. Whoever syncs hears why it cannot be made certain.
         Ok(self.settle(entry, first).is_ok())
+    }
+
+    /// Takes room for what is written past the stack between two looks at the file.
+    fn take_room_to_hold(&self, entry: &Arc<Entry>, first: &Segment) -> Result<(), NoRoom> {
+        let length = first.length();
+        self.take_room(entry, first, &(length..length.saturating_add(ROOM_BYTES)), Purpose::WRITE)
     }
 
     fn try_hold(
@@ -153,9 +160,7 @@ impl Shared {
             return Ok(Attempt::Refused);
         }
         let is_first = access == Access::Write && !first.holds.is_written();
-        let has_room = || {
-            first.room_bytes.load(Ordering::Acquire) >= room_wanted(first) || first.holds.is_held()
-        };
+        let has_room = || room_left(first) >= ROOM_BYTES || first.holds.is_held();
         let is_ready = || !location.is_clean() && location.settling.is_none() && has_room();
         if is_first && !is_ready() {
             return Ok(Attempt::Changed);
@@ -215,10 +220,10 @@ impl Shared {
             let first = Arc::clone(&entry.segments.load()[0]);
             // What cannot be found out now is found out at the end.
             let _ = self.measure(&entry, &first);
-            let left = first.room_bytes.load(Ordering::Acquire).saturating_sub(first.length());
-            if left < ROOM_BYTES / 2 && first.holds.is_written() && !entry.is_deleted() {
+            if room_left(&first) < ROOM_BYTES / 2 && first.holds.is_written() && !entry.is_deleted()
+            {
                 // Without room it grows all the same, and is counted.
-                let _ = self.take_room(&entry, &first, room_wanted(&first));
+                let _ = self.take_room_to_hold(&entry, &first);
                 // Whoever let go of it meanwhile has given room back already.
                 self.trim_room(&entry, &first);
             }
@@ -255,12 +260,7 @@ impl Shared {
         }
         // As a writer, so that nobody cuts the file between the look and the note of it.
         let (_entered, _) = segment.guard.enter(&self.parking);
-        let bytes = self.file_bytes(segment)?;
-        let before = segment.length_bytes.fetch_max(bytes, Ordering::AcqRel);
-        if bytes > before {
-            self.note_length(entry, segment, bytes);
-        }
-        Ok(())
+        self.measure_inside(entry, segment, Others::MayWrite)
     }
 
     /// The same behind a closed gate.
@@ -268,38 +268,56 @@ impl Shared {
         if !segment.holds.is_written() || entry.is_deleted() {
             return Ok(());
         }
-        let bytes = self.file_bytes(segment)?;
+        self.measure_inside(entry, segment, Others::KeptOut)
+    }
+
+    fn measure_inside(&self, entry: &Arc<Entry>, segment: &Segment, others: Others) -> Result<()> {
+        let location = segment.location.load_full();
+        let open = location.primary.open_once(self.backend(&location.primary))?;
+        let stat = open.stat()?;
         // Nobody cuts a file past the stack, and what a writer without a gate has noted meanwhile
         // stays. One that is shorter has lost its end.
-        let before = segment.length_bytes.fetch_max(bytes, Ordering::AcqRel);
-        if bytes > before {
-            self.note_length(entry, segment, bytes);
+        let before = segment.length_bytes.fetch_max(stat.size_bytes, Ordering::AcqRel);
+        // Holes may have been filled.
+        let is_known = segment.allocated().is_none_or(|known| stat.allocated_bytes <= known);
+        if stat.size_bytes <= before && is_known {
+            return Ok(());
+        }
+        let mut accounted = crate::lock(&segment.accounted);
+        if entry.is_deleted() {
+            return Ok(());
+        }
+        self.account_found(entry, segment, &stat, others, &mut accounted);
+        drop(accounted);
+        self.note_unflushed(entry);
+        if stat.size_bytes > before {
+            let tier = location.primary.place.tier;
+            let extent = (0, stat.size_bytes);
+            let now_ns = self.clock.now_ns();
+            self.post(EventKind::SetLen, segment, tier, now_ns, extent, Took::default());
         }
         Ok(())
     }
 
-    fn file_bytes(&self, segment: &Segment) -> Result<u64> {
-        let location = segment.location.load_full();
-        let open = location.primary.open_once(self.backend(&location.primary))?;
-        Ok(open.stat()?.size_bytes)
-    }
-
-    /// Accounts a length that was found, and tells the policy.
-    fn note_length(&self, entry: &Arc<Entry>, segment: &Segment, bytes: u64) {
-        let mut accounted = crate::lock(&segment.accounted);
-        if entry.is_deleted() {
-            return;
-        }
-        self.account_found(entry, segment, bytes, &mut accounted);
-        drop(accounted);
-        self.note_unflushed(entry);
-        let tier = segment.location.load().primary.place.tier;
-        let now_ns = self.clock.now_ns();
-        self.post(EventKind::SetLen, segment, tier, now_ns, (0, bytes), Took::default());
-    }
-
-    /// Accounts bytes of a file that were found. Beyond all room they count as well: they are there.
+    /// Accounts what was found of a file: what is allocated of it, where its tier keeps holes.
     pub(crate) fn account_found(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        stat: &Stat,
+        others: Others,
+        accounted: &mut Accounted,
+    ) {
+        let has_copies = !segment.location.load().copies.is_empty();
+        if self.keeps_holes(segment) && !has_copies {
+            self.take_over(entry, segment, stat, others, accounted);
+        }
+        let amount = segment.amount();
+        self.account_amount(entry, segment, amount, accounted);
+    }
+
+    /// Accounts bytes of a segment that are there. Beyond all room they count as well.
+    pub(crate) fn account_amount(
         &self,
         entry: &Entry,
         segment: &Segment,
@@ -307,12 +325,14 @@ impl Shared {
         accounted: &mut Accounted,
     ) {
         let account = &self.tier(segment.location.load().primary.place.tier).account;
-        let room = accounted.used_bytes + accounted.reserved_bytes;
+        let room = accounted.total();
         if bytes > room {
             account.found(Class::Reserved, bytes - room);
             entry.usage.bytes.found(bytes - room);
             accounted.reserved_bytes += bytes - room;
-            segment.room_bytes.store(bytes, Ordering::Release);
+            if !segment.is_sparse() {
+                segment.room_bytes.store(bytes, Ordering::Release);
+            }
         }
         let more = bytes.saturating_sub(accounted.used_bytes);
         account.turn(Class::Reserved, Class::Used, more);
@@ -392,8 +412,12 @@ impl Shared {
     }
 }
 
-fn room_wanted(segment: &Segment) -> u64 {
-    segment.length().saturating_add(ROOM_BYTES)
+/// Room that a segment has for what is written past the stack.
+fn room_left(segment: &Segment) -> u64 {
+    match segment.is_sparse() {
+        true => segment.spare(),
+        false => segment.room_bytes.load(Ordering::Acquire).saturating_sub(segment.length()),
+    }
 }
 
 /// What can be held on a tier, found out with the first file that may be.

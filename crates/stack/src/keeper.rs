@@ -9,7 +9,6 @@ use terrace_core::{Access, Error, Result};
 
 use crate::entry::Entry;
 use crate::history;
-use crate::ledger::Count;
 use crate::quota;
 use crate::recover;
 use crate::runner;
@@ -127,7 +126,7 @@ pub(crate) fn measure_utilisation(shared: &Shared) {
     }
     last.1.resize(shared.tiers.len(), 0);
     for (tier, before_ns) in shared.tiers.iter().zip(&mut last.1) {
-        let busy_ns = tier.ledger.sum(Count::DeviceNs);
+        let busy_ns = tier.ledger.device_ns();
         let share = (busy_ns - *before_ns) as f64
             / (passed_ns as f64 * f64::from(tier.figures.parallelism.max(1)));
         tier.utilisation_permille.store((share.min(1.0) * 1000.0) as u64, Ordering::Relaxed);
@@ -240,6 +239,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         }
         shared.clock.sleep(Duration::from_millis(5));
     }
+    shared.discard_drafts();
     let end_ns = shared.clock.now_ns() + STOP_TIME_MAX.as_nanos() as u64;
     if !end_writing(shared, end_ns) {
         return Err(Error::new(terrace_core::ErrorKind::Busy, "close the store")

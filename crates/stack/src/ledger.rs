@@ -4,21 +4,15 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use terrace_core::ReadSummary;
+use terrace_core::{ErrorKind, Latencies, LatencyReport, ReadSummary};
 
-use crate::report::LedgerReport;
+use crate::report::{LedgerReport, TierLatencies};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
-    Reads,
     ReadBytes,
-    Writes,
     WrittenBytes,
-    DeviceNs,
-    MigrationWaitNs,
-    GuardWaitNs,
-    SyncNs,
     MovesIn,
     MovesOut,
     MovedInBytes,
@@ -26,18 +20,34 @@ pub(crate) enum Count {
     MoveDeviceNs,
 }
 
+/// What is counted with how long it took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timed {
+    Read,
+    Write,
+    /// A writer waited for a migration's switch.
+    MigrationWait,
+    Sync,
+}
+
 const COUNTS: usize = Count::MoveDeviceNs as usize + 1;
+const TIMED: usize = Timed::Sync as usize + 1;
 const STRIPES: usize = 8;
 
 /// One thread's share, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Stripe([AtomicU64; COUNTS]);
+struct Stripe {
+    counts: [AtomicU64; COUNTS],
+    timed: [Latencies; TIMED],
+}
 
 /// Counters of a tier.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     stripes: [Stripe; STRIPES],
+    /// By the number of the kind. Errors are rare: all threads share these.
+    errors: [AtomicU64; ErrorKind::ALL.len()],
 }
 
 thread_local! {
@@ -59,51 +69,92 @@ impl Ledger {
     /// Counts one read or write with its bytes and its time in the backend.
     #[inline]
     pub(crate) fn access(&self, is_write: bool, bytes: u64, device_ns: u64) {
-        let stripe = &self.stripes[stripe()].0;
-        let (count, sum) = if is_write {
-            (Count::Writes, Count::WrittenBytes)
+        let stripe = &self.stripes[stripe()];
+        let (timed, sum) = if is_write {
+            (Timed::Write, Count::WrittenBytes)
         } else {
-            (Count::Reads, Count::ReadBytes)
+            (Timed::Read, Count::ReadBytes)
         };
-        stripe[count as usize].fetch_add(1, Ordering::Relaxed);
-        stripe[sum as usize].fetch_add(bytes, Ordering::Relaxed);
-        stripe[Count::DeviceNs as usize].fetch_add(device_ns, Ordering::Relaxed);
+        stripe.timed[timed as usize].add(device_ns);
+        stripe.counts[sum as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts reads that were done elsewhere.
+    /// Counts reads that were done elsewhere; each as if it had taken their mean.
     pub(crate) fn reads(&self, reads: &ReadSummary) {
-        self.add(Count::Reads, reads.count.into());
+        let timed = &self.stripes[stripe()].timed[Timed::Read as usize];
+        timed.add_sum(reads.count.into(), reads.latency_ns);
         self.add(Count::ReadBytes, reads.bytes);
-        self.add(Count::DeviceNs, reads.latency_ns);
+    }
+
+    /// Counts something that took so long.
+    pub(crate) fn time(&self, what: Timed, took_ns: u64) {
+        self.stripes[stripe()].timed[what as usize].add(took_ns);
+    }
+
+    /// Counts an error of the tier.
+    pub(crate) fn fail(&self, kind: ErrorKind) {
+        self.errors[kind.number()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds to one counter.
     pub(crate) fn add(&self, count: Count, amount: u64) {
-        self.stripes[stripe()].0[count as usize].fetch_add(amount, Ordering::Relaxed);
+        self.stripes[stripe()].counts[count as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The sum of one counter.
-    pub(crate) fn sum(&self, count: Count) -> u64 {
-        let one = |stripe: &Stripe| stripe.0[count as usize].load(Ordering::Relaxed);
+    fn sum(&self, count: Count) -> u64 {
+        let one = |stripe: &Stripe| stripe.counts[count as usize].load(Ordering::Relaxed);
         self.stripes.iter().map(one).sum()
+    }
+
+    fn time_ns(&self, what: Timed) -> u64 {
+        self.stripes.iter().map(|stripe| stripe.timed[what as usize].sum_ns()).sum()
+    }
+
+    fn times(&self, what: Timed) -> u64 {
+        self.stripes.iter().map(|stripe| stripe.timed[what as usize].count()).sum()
+    }
+
+    /// Time that reads and writes spent in the backend.
+    pub(crate) fn device_ns(&self) -> u64 {
+        self.time_ns(Timed::Read) + self.time_ns(Timed::Write)
     }
 
     /// All counters.
     pub(crate) fn report(&self) -> LedgerReport {
         LedgerReport {
-            reads: self.sum(Count::Reads),
+            reads: self.times(Timed::Read),
             read_bytes: self.sum(Count::ReadBytes),
-            writes: self.sum(Count::Writes),
+            writes: self.times(Timed::Write),
             written_bytes: self.sum(Count::WrittenBytes),
-            device_ns: self.sum(Count::DeviceNs),
-            migration_wait_ns: self.sum(Count::MigrationWaitNs),
-            guard_wait_ns: self.sum(Count::GuardWaitNs),
-            sync_ns: self.sum(Count::SyncNs),
+            device_ns: self.device_ns(),
+            migration_wait_ns: self.time_ns(Timed::MigrationWait),
+            // Of the format, and counted by nothing.
+            guard_wait_ns: 0,
+            sync_ns: self.time_ns(Timed::Sync),
             moves_in: self.sum(Count::MovesIn),
             moves_out: self.sum(Count::MovesOut),
             moved_in_bytes: self.sum(Count::MovedInBytes),
             moved_out_bytes: self.sum(Count::MovedOutBytes),
             move_device_ns: self.sum(Count::MoveDeviceNs),
+        }
+    }
+
+    /// How long what is counted took, and what failed, of the tier with this name.
+    pub(crate) fn latencies(&self, tier: &str) -> TierLatencies {
+        let of = |what: Timed| {
+            let mut report = LatencyReport::default();
+            self.stripes.iter().for_each(|stripe| stripe.timed[what as usize].add_to(&mut report));
+            report
+        };
+        let errors = ErrorKind::ALL.into_iter().zip(&self.errors);
+        let errors = errors.map(|(kind, count)| (kind, count.load(Ordering::Relaxed)));
+        TierLatencies {
+            tier: tier.into(),
+            reads: of(Timed::Read),
+            writes: of(Timed::Write),
+            migration_waits: of(Timed::MigrationWait),
+            syncs: of(Timed::Sync),
+            errors: errors.collect(),
         }
     }
 }
@@ -169,5 +220,33 @@ impl LedgerReport {
             moved_out_bytes: self.moved_out_bytes + other.moved_out_bytes,
             move_device_ns: self.move_device_ns + other.move_device_ns,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_and_the_latencies_are_of_the_same_counters() {
+        let ledger = Ledger::default();
+        std::thread::scope(|scope| {
+            for thread in 0..12 {
+                let ledger = &ledger;
+                scope.spawn(move || (0..100).for_each(|ns| ledger.access(thread % 2 == 0, 3, ns)));
+            }
+        });
+        ledger.reads(&ReadSummary { count: 4, bytes: 8, offset_bytes: 0, latency_ns: 4000 });
+        ledger.time(Timed::Sync, 7);
+        ledger.fail(ErrorKind::NoSpace);
+        let (report, latencies) = (ledger.report(), ledger.latencies("t"));
+        assert_eq!((report.reads, report.writes), (604, 600));
+        assert_eq!((report.read_bytes, report.written_bytes), (1808, 1800));
+        assert_eq!((latencies.reads.count(), latencies.writes.count()), (604, 600));
+        assert_eq!(latencies.reads.sum_ns + latencies.writes.sum_ns, report.device_ns);
+        assert_eq!((latencies.syncs.count(), latencies.syncs.sum_ns), (1, report.sync_ns));
+        assert_eq!(latencies.errors.len(), ErrorKind::ALL.len());
+        let failed: Vec<_> = latencies.errors.into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(failed, [(ErrorKind::NoSpace, 1)]);
     }
 }

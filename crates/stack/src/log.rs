@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use terrace_core::{Error, Kv, Result};
 
-use crate::backup::split;
+use crate::pair_block::split_pairs;
 
 const MAGIC: [u8; 8] = *b"TERRLOG1";
 
@@ -134,7 +134,7 @@ pub fn apply_log(
             // Of a store that was opened again.
             _ => record.sequence == last,
         };
-        let is_readable = record.kind != COMMIT || split(&record.body).is_ok();
+        let is_readable = record.kind != COMMIT || split_pairs(&record.body).is_ok();
         if !is_next || !is_readable {
             break;
         }
@@ -165,7 +165,8 @@ impl Batch<'_> {
     }
 
     fn write(&mut self) -> Result<()> {
-        let commits = self.bodies.iter().map(|body| split(body)).collect::<Result<Vec<_>>>()?;
+        let commits =
+            self.bodies.iter().map(|body| split_pairs(body)).collect::<Result<Vec<_>>>()?;
         self.target.transact(&mut |txn| {
             commits.iter().flatten().try_for_each(|(key, value)| match value {
                 Some(value) => txn.put(key, value),
@@ -223,7 +224,7 @@ fn failed(error: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::push_pair;
+    use crate::pair_block::push_pair;
 
     const DOCUMENT: &str = include_str!("../../../docs/formats/catalog-log.md");
 

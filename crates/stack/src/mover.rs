@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use terrace_core::{Event, EventKind, Key, Outcome, SLOT_NONE, Slot, TierIndex};
 
+use crate::endings::{Ending, Endings};
 use crate::entry::{Entry, Segment};
 use crate::history;
 use crate::report::MoveReport;
@@ -27,6 +28,9 @@ const ENDED_MAX: usize = 1000;
 /// How long a thread without work stays. The end of a store wakes it: longer than a close waits, so that
 /// a close that forgot to would not pass for a slow one.
 const IDLE_TIME: Duration = Duration::from_secs(10);
+
+/// Longest wait for a migration at a time.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How much less of a busy processor migrations get than who reads and writes (nice(2)), and how
 /// much later.
@@ -104,6 +108,7 @@ pub(crate) struct Mover {
     /// A migration ended.
     ended: Condvar,
     next_id: AtomicU64,
+    pub(crate) endings: Endings,
     /// Earliest time at which the next bytes may be read, where there is a rate limit.
     pub(crate) rate_free_ns: Mutex<u64>,
 }
@@ -130,6 +135,11 @@ struct Pair {
 }
 
 impl Move {
+    /// How it ended, if it has.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        crate::lock(&self.progress).outcome
+    }
+
     pub(crate) fn enter(&self, state: &'static str) {
         crate::lock(&self.progress).state = state;
     }
@@ -200,7 +210,7 @@ impl Mover {
             object_id: entry.object_id,
             slot,
             from,
-            size_bytes: segment.length(),
+            size_bytes: segment.amount(),
             copied_bytes: AtomicU64::new(0),
             told_ns: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
@@ -368,6 +378,16 @@ impl Mover {
         }
     }
 
+    /// Waits until a migration has ended, which it does by itself; `None` where it ended so long ago that
+    /// it is unknown.
+    pub(crate) fn wait_for_end(&self, id: u64) -> Option<Arc<Move>> {
+        loop {
+            if let (ended, true) = self.wait(id, WAIT_MAX)? {
+                return Some(ended);
+            }
+        }
+    }
+
     /// Waits until nothing waits or runs; false where the time ran out.
     pub(crate) fn wait_idle(&self, longest: Duration) -> bool {
         let state = crate::lock(&self.state);
@@ -427,6 +447,14 @@ impl Mover {
     ) {
         let told = Ended { outcome, detail: &detail, took_ns };
         shared.tell_migration(ended, "ended", Some(told));
+        self.endings.note(&Ending {
+            pair: (ended.from, ended.request.to),
+            action: ended.request.wish.word(),
+            outcome,
+            copied_bytes: ended.copied_bytes.load(Ordering::Relaxed),
+            took_ns,
+            modelled_energy_j: history::energy_j(shared, ended, took_ns),
+        });
         *crate::lock(&ended.progress) = Progress { state: "ended", outcome: Some(outcome), detail };
         state.active.remove(&ended.id);
         state.forget(ended);

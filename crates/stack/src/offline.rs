@@ -3,7 +3,7 @@
 
 use terrace_core::{
     Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open,
-    Page, Persistency, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Page, Persistency, Result, Semantics, Space, Stat, Superblock, Writes, execute_each,
 };
 
 /// Fails every call with the reason why the tier is offline.
@@ -42,6 +42,8 @@ impl Backend for Offline {
             leases: false,
             keeps_data: true,
             labels: false,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         }
     }
 

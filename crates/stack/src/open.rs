@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use arc_swap::ArcSwap;
 use terrace_core::{
     Access, Error, ErrorKind, Persistency, Placed, Placement, Placer, Random, Result, TierIndex,
+    Writes,
 };
 
 use crate::account::Class;
@@ -116,6 +117,12 @@ pub(crate) fn check_parts(parts: &Parts) -> Result<()> {
                 .with("tier", &tier.name)
                 .with("target", tier.backend.target()));
         }
+    }
+    if parts.tiers.iter().all(|tier| tier.backend.capability().writes == Writes::Whole) {
+        return wrong(
+            "each of its tiers takes whole objects only; a tier that can be written in place is \
+             expected before them, such as a directory",
+        );
     }
     let offline = parts.tiers.iter().find(|tier| tier.offline.is_some());
     match offline {
@@ -324,7 +331,8 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         leases: Arc::default(),
         written: Default::default(),
         promises: Default::default(),
-        turns: crate::whole::Turns::default(),
+        drafts: Default::default(),
+        turns: crate::turns::Turns::default(),
         slots: Slots::default(),
         usages: Usages::default(),
         scrubbing: Scrubbing::default(),

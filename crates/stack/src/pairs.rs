@@ -84,7 +84,7 @@ impl Kv for Pairs {
                 _ => Ok(()),
             }
         })?;
-        if has_written && self.shared.settings.persistency == Persistency::Storage {
+        if has_written && self.shared.settings.persistency >= Persistency::Storage {
             self.wait(ticket)?;
         }
         Ok(ticket)

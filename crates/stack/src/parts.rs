@@ -9,6 +9,9 @@ use terrace_core::{
     Watermarks,
 };
 
+/// Bytes per second that a scrub reads, unless a caller asks for another rate.
+pub const SCRUB_BYTES_PER_S: f64 = 50e6;
+
 /// A backend with its figures.
 #[derive(Clone)]
 pub struct Tier {
@@ -131,7 +134,7 @@ impl Default for Settings {
             entries_max: 1 << 14,
             move_yields: true,
             scrub_every: None,
-            scrub_bytes_per_s: crate::SCRUB_BYTES_PER_S,
+            scrub_bytes_per_s: SCRUB_BYTES_PER_S,
             boot_id: String::new(),
             seed: 0,
         }

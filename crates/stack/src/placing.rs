@@ -98,7 +98,23 @@ impl Shared {
         if published.standing.failure().is_some() {
             self.mailbox.call();
         }
-        placed.filter(|placed| self.tiers.get(placed.tier).is_some()).unwrap_or_else(first)
+        let placed = placed.filter(|placed| self.tiers.get(placed.tier).is_some());
+        let mut placed = placed.unwrap_or_else(first);
+        placed.tier = self.written_instead_of(placed.tier);
+        placed
+    }
+
+    /// The tier that takes new data in place of one that takes whole objects only: the next more
+    /// preferred one, else the next less preferred one.
+    fn written_instead_of(&self, tier: TierIndex) -> TierIndex {
+        let is_written =
+            |tier: &TierIndex| self.tiers.get(*tier).is_some_and(|state| !state.is_whole());
+        if is_written(&tier) {
+            return tier;
+        }
+        let before = (0..tier.0).rev();
+        let behind = tier.0..self.tiers.len() as u8;
+        before.chain(behind).map(TierIndex).find(is_written).unwrap_or(tier)
     }
 }
 

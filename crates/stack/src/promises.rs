@@ -220,7 +220,7 @@ impl Shared {
     /// Has a segment reach to `reach_bytes` only, or to its end where that is behind it.
     fn take_back_promise(
         &self,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         segment: &Arc<Segment>,
         reach_bytes: u64,
     ) -> Result<()> {
@@ -228,7 +228,12 @@ impl Shared {
         self.take_back_closed(entry, segment, reach_bytes)
     }
 
-    fn take_back_closed(&self, entry: &Entry, segment: &Segment, reach_bytes: u64) -> Result<()> {
+    fn take_back_closed(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Segment,
+        reach_bytes: u64,
+    ) -> Result<()> {
         if self.is_bare || segment.holds.is_written() {
             return Ok(());
         }
@@ -244,6 +249,7 @@ impl Shared {
         };
         // Where the file's system has given the room away meanwhile, the account still has it.
         segment.promise_only(reach_bytes);
+        segment.note_unsure();
         self.trim_cut(entry, segment);
         kept.and_then(|()| object.set_modified(stat.modified_ns))
     }
@@ -303,8 +309,26 @@ pub(crate) fn load(shared: &Shared, was_crash: bool) -> Result<u64> {
     Ok(lost)
 }
 
-/// Takes room for a segment up to `end_bytes`; false where there is none.
+/// Takes room for a segment up to `end_bytes`; false where there is none. What the file has allocated
+/// is accounted then.
 fn take(
+    shared: &Shared,
+    entry: &Arc<Entry>,
+    segment: &Segment,
+    end_bytes: u64,
+    was_crash: bool,
+) -> bool {
+    let has_room = take_up_to(shared, entry, segment, end_bytes, was_crash);
+    if was_crash && !segment.holds.is_held() {
+        // What its file got behind its end outlives a clean close, as if it was promised just now.
+        entry.is_unsynced.store(true, Ordering::Release);
+        segment.note_unsure();
+        shared.fit_room(entry, segment, &mut crate::lock(&segment.accounted));
+    }
+    has_room
+}
+
+fn take_up_to(
     shared: &Shared,
     entry: &Entry,
     segment: &Segment,
@@ -324,8 +348,8 @@ fn take(
         return true;
     }
     let mut accounted = crate::lock(&segment.accounted);
-    let room = accounted.used_bytes + accounted.reserved_bytes;
-    let more = end_bytes.saturating_sub(room);
+    let room = accounted.total();
+    let more = (segment.amount() + end_bytes - length).saturating_sub(room);
     let has_room = tier.account.take(Class::Reserved, more, tier.capacity_bytes());
     let is_there = || !was_crash || !tier.is_online();
     let range = length..end_bytes;
@@ -341,7 +365,9 @@ fn take(
     // Of the quota it was taken before, whatever the limit is now.
     entry.usage.bytes.found(more);
     accounted.reserved_bytes += more;
-    segment.room_bytes.store(room + more, Ordering::Release);
+    if !segment.is_sparse() {
+        segment.room_bytes.store(room + more, Ordering::Release);
+    }
     segment.promise(end_bytes);
     true
 }
@@ -403,6 +429,7 @@ mod tests {
             segments: Vec::new(),
             identity: None,
             label: None,
+            is_draft: false,
         };
         Arc::new(Entry::new(key(), &record, Vec::new(), Arc::default()))
     }

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use terrace_core::{Error, ErrorKind, Key, Result};
 
-use crate::Stack;
 use crate::catalog::Write;
 use crate::codec::{Reader, Writer};
-use crate::record::Record;
+use crate::record::{Record, SegmentRecord};
 use crate::report::QuotaReport;
 use crate::shared::Shared;
 
@@ -22,86 +21,74 @@ const VERSION: u8 = 1;
 /// Rows that are committed together.
 const BATCH: usize = 256;
 
-impl Stack {
-    /// Limits what a namespace may hold; `None` leaves a limit as it is. Less than it holds
-    /// already is allowed, and forbids it to grow.
-    ///
-    /// Bytes are those of objects, each counted once, at its length or, while it is open and
-    /// grows, with the room that its tier has promised it. Key-value pairs do not count.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for a namespace that cannot be, or without any limit; `Denied`, `Io`.
-    pub fn set_quota(
-        &self,
-        namespace: &str,
-        bytes_max: Option<u64>,
-        objects_max: Option<u64>,
-    ) -> Result<QuotaReport> {
-        if bytes_max.is_none() && objects_max.is_none() {
-            return Err(Error::invalid("set a quota", "it limits neither bytes nor objects"));
+/// Sets the limits of a namespace; `None` leaves one as it is.
+pub(crate) fn set(
+    shared: &Shared,
+    namespace: &str,
+    bytes_max: Option<u64>,
+    objects_max: Option<u64>,
+) -> Result<QuotaReport> {
+    if bytes_max.is_none() && objects_max.is_none() {
+        return Err(Error::invalid("set a quota", "it limits neither bytes nor objects"));
+    }
+    change(shared, namespace, |now| (bytes_max.or(now.0), objects_max.or(now.1)))
+}
+
+/// Lifts the limits of a namespace.
+pub(crate) fn clear(shared: &Shared, namespace: &str) -> Result<QuotaReport> {
+    let usage = shared.usages.of(namespace);
+    if usage.bytes.limit().is_none() && usage.objects.limit().is_none() {
+        return Err(Error::new(ErrorKind::NotFound, "clear a quota")
+            .because("the namespace has none")
+            .with("namespace", namespace));
+    }
+    change(shared, namespace, |_| (None, None))
+}
+
+/// Namespaces with objects or a limit, by name.
+pub(crate) fn all(shared: &Shared) -> Vec<QuotaReport> {
+    let reports = shared.usages.all().into_iter().map(|(namespace, _)| report(shared, namespace));
+    let is_worth_showing = |report: &QuotaReport| {
+        report.objects > 0 || report.bytes_max.is_some() || report.objects_max.is_some()
+    };
+    reports.filter(is_worth_showing).collect()
+}
+
+fn report(shared: &Shared, namespace: String) -> QuotaReport {
+    let usage = shared.usages.of(&namespace);
+    QuotaReport {
+        namespace,
+        bytes: usage.bytes.used(),
+        bytes_max: usage.bytes.limit(),
+        objects: usage.objects.used(),
+        objects_max: usage.objects.limit(),
+    }
+}
+
+fn change(
+    shared: &Shared,
+    namespace: &str,
+    change: impl FnOnce((Option<u64>, Option<u64>)) -> (Option<u64>, Option<u64>),
+) -> Result<QuotaReport> {
+    shared.check_writable("change a quota")?;
+    // The rules for namespaces of objects.
+    Key::new(namespace, "k").map_err(|error| error.with("namespace", namespace))?;
+    let _changing = crate::lock(&shared.usages.changing);
+    let usage = shared.usages.of(namespace);
+    let (bytes_max, objects_max) = change((usage.bytes.limit(), usage.objects.limit()));
+    let row = match (bytes_max, objects_max) {
+        (None, None) => None,
+        (bytes, objects) => {
+            let mut out = Writer::new(VERSION);
+            out.u64(bytes.unwrap_or(u64::MAX)).u64(objects.unwrap_or(u64::MAX));
+            Some(out.finish())
         }
-        self.change_quota(namespace, |now| (bytes_max.or(now.0), objects_max.or(now.1)))
-    }
-
-    /// Lifts the limits of a namespace. Errors: `NotFound` where it has none, `Denied`, `Io`.
-    pub fn clear_quota(&self, namespace: &str) -> Result<QuotaReport> {
-        let usage = self.inner.shared.usages.of(namespace);
-        if usage.bytes.limit().is_none() && usage.objects.limit().is_none() {
-            return Err(Error::new(ErrorKind::NotFound, "clear a quota")
-                .because("the namespace has none")
-                .with("namespace", namespace));
-        }
-        self.change_quota(namespace, |_| (None, None))
-    }
-
-    /// What namespaces hold and may hold: those with objects or a limit, by name.
-    pub fn quotas(&self) -> Vec<QuotaReport> {
-        let all = self.inner.shared.usages.all().into_iter();
-        let reports = all.map(|(namespace, _)| self.quota(namespace));
-        let is_worth_showing = |report: &QuotaReport| {
-            report.objects > 0 || report.bytes_max.is_some() || report.objects_max.is_some()
-        };
-        reports.filter(is_worth_showing).collect()
-    }
-
-    fn quota(&self, namespace: String) -> QuotaReport {
-        let usage = self.inner.shared.usages.of(&namespace);
-        QuotaReport {
-            namespace,
-            bytes: usage.bytes.used(),
-            bytes_max: usage.bytes.limit(),
-            objects: usage.objects.used(),
-            objects_max: usage.objects.limit(),
-        }
-    }
-
-    fn change_quota(
-        &self,
-        namespace: &str,
-        change: impl FnOnce((Option<u64>, Option<u64>)) -> (Option<u64>, Option<u64>),
-    ) -> Result<QuotaReport> {
-        let shared = &self.inner.shared;
-        shared.check_writable("change a quota")?;
-        // The rules for namespaces of objects.
-        Key::new(namespace, "k").map_err(|error| error.with("namespace", namespace))?;
-        let _changing = crate::lock(&shared.usages.changing);
-        let usage = shared.usages.of(namespace);
-        let (bytes_max, objects_max) = change((usage.bytes.limit(), usage.objects.limit()));
-        let row = match (bytes_max, objects_max) {
-            (None, None) => None,
-            (bytes, objects) => {
-                let mut out = Writer::new(VERSION);
-                out.u64(bytes.unwrap_or(u64::MAX)).u64(objects.unwrap_or(u64::MAX));
-                Some(out.finish())
-            }
-        };
-        let ticket = shared.catalog.commit(&[Write::Row(key(QUOTA, namespace), row)])?;
-        shared.catalog.wait(ticket)?;
-        usage.bytes.set_limit(bytes_max);
-        usage.objects.set_limit(objects_max);
-        Ok(self.quota(namespace.into()))
-    }
+    };
+    let ticket = shared.catalog.commit(&[Write::Row(key(QUOTA, namespace), row)])?;
+    shared.catalog.wait(ticket)?;
+    usage.bytes.set_limit(bytes_max);
+    usage.objects.set_limit(objects_max);
+    Ok(report(shared, namespace.into()))
 }
 
 fn key(kind: u8, namespace: &str) -> Vec<u8> {
@@ -117,7 +104,7 @@ fn namespace(key: &[u8]) -> Result<&str> {
 pub(crate) fn count(shared: &Shared, key: &Key, record: &Record) {
     let usage = shared.usages.of(key.namespace());
     usage.objects.found(1);
-    usage.bytes.found(record.segments.iter().map(|segment| segment.length_bytes).sum());
+    usage.bytes.found(record.segments.iter().map(SegmentRecord::amount).sum());
 }
 
 /// Takes the limits from the catalog.

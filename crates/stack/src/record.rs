@@ -18,6 +18,12 @@ const VERSION: u8 = 1;
 /// Of a record that has a label or an identity with one.
 const VERSION_LABELLED: u8 = 2;
 
+/// Of a record with a segment that has holes: labels, and what each segment takes.
+const VERSION_SPARSE: u8 = 3;
+
+/// Allocated bytes of a dense segment in a record of that version.
+const DENSE: u64 = u64::MAX;
+
 /// Most segments of one object: bounds what a damaged record can make us allocate.
 pub(crate) const SEGMENTS_MAX: u32 = 1 << 20;
 
@@ -36,6 +42,8 @@ pub(crate) struct Record {
     pub(crate) identity: Option<Arc<Identity>>,
     /// What the object was created with.
     pub(crate) label: Option<Arc<[u8]>>,
+    /// Whether no key names it: not encoded, because the catalog has rows of garbage instead.
+    pub(crate) is_draft: bool,
 }
 
 /// What all files of an object say of it.
@@ -44,6 +52,8 @@ pub(crate) struct Owner<'a> {
     pub(crate) key: &'a Key,
     pub(crate) object_id: u64,
     pub(crate) label: Option<&'a Arc<[u8]>>,
+    /// Whether the object is a draft, whose files are marked as unfinished.
+    pub(crate) is_draft: bool,
 }
 
 /// A segment as the catalog knows it.
@@ -54,6 +64,8 @@ pub(crate) struct SegmentRecord {
     pub(crate) start_bytes: u64,
     /// As of the last flush; the file has the truth after a crash.
     pub(crate) length_bytes: u64,
+    /// What of its length its tier has allocated, where that is less: it has holes.
+    pub(crate) allocated_bytes: Option<u64>,
     /// CRC-32C of all bytes, while nothing was written since it was computed.
     pub(crate) checksum: Option<u32>,
     pub(crate) primary: Place,
@@ -152,6 +164,11 @@ impl TierNumbers {
 }
 
 impl SegmentRecord {
+    /// What it takes of a tier and of a quota.
+    pub(crate) fn amount(&self) -> u64 {
+        self.allocated_bytes.map_or(self.length_bytes, |bytes| bytes.min(self.length_bytes))
+    }
+
     /// All files: the primary, the copies, and the source of a switch that is not settled.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         let source = self.settling.as_ref().map(|settling| &settling.source);
@@ -162,7 +179,8 @@ impl SegmentRecord {
 impl Record {
     /// What its files say of the object, whose key is `key`.
     pub(crate) fn owner<'a>(&'a self, key: &'a Key) -> Owner<'a> {
-        Owner { key, object_id: self.object_id, label: self.label.as_ref() }
+        let (object_id, is_draft) = (self.object_id, self.is_draft);
+        Owner { key, object_id, label: self.label.as_ref(), is_draft }
     }
 
     /// The length of the object: empty segments behind its end are room for it.
@@ -182,13 +200,19 @@ impl Record {
 
     pub(crate) fn encode(&self, tiers: &TierNumbers) -> Vec<u8> {
         let has_label = self.label.is_some() || self.inner_label().is_some();
-        let mut out = Writer::new(if has_label { VERSION_LABELLED } else { VERSION });
+        let is_sparse = self.segments.iter().any(|segment| segment.allocated_bytes.is_some());
+        let mut out = Writer::new(match (is_sparse, has_label) {
+            (true, _) => VERSION_SPARSE,
+            (false, true) => VERSION_LABELLED,
+            (false, false) => VERSION,
+        });
         out.u64(self.object_id);
         out.u8(u8::from(self.is_pinned));
         out.u8(match self.persistency {
             Persistency::None => 0,
             Persistency::Process => 1,
             Persistency::Storage => 2,
+            Persistency::Shared => 3,
         });
         out.u8(match self.hint.temperature {
             Temperature::Unknown => 0,
@@ -217,9 +241,14 @@ impl Record {
             }
             Some(identity) => encode_identity(identity, out.u8(1)),
         }
-        if has_label {
+        if has_label || is_sparse {
             for label in [self.label.as_deref(), self.inner_label().map(|label| &**label)] {
                 out.bytes(label.unwrap_or_default());
+            }
+        }
+        if is_sparse {
+            for segment in &self.segments {
+                out.u64(segment.allocated_bytes.unwrap_or(DENSE));
             }
         }
         out.finish()
@@ -230,13 +259,14 @@ impl Record {
     /// `Corrupt` for anything that `encode` does not write.
     pub(crate) fn decode(bytes: &[u8], tiers: &TierNumbers) -> Result<Self> {
         let (mut input, version) =
-            Reader::with_versions(bytes, VERSION..=VERSION_LABELLED, "object")?;
+            Reader::with_versions(bytes, VERSION..=VERSION_SPARSE, "object")?;
         let object_id = input.u64()?;
         let is_pinned = input.flag()?;
         let persistency = match input.u8()? {
             0 => Persistency::None,
             1 => Persistency::Process,
             2 => Persistency::Storage,
+            3 => Persistency::Shared,
             _ => return Err(input.wrong("its persistency is unknown")),
         };
         let temperature = match input.u8()? {
@@ -264,14 +294,23 @@ impl Record {
             true => Some(decode_identity(&mut input)?),
         };
         let mut label = None;
-        if version == VERSION_LABELLED {
+        if version >= VERSION_LABELLED {
             label = decode_label(&mut input)?;
             let inner = decode_label(&mut input)?;
-            if label.is_none() && inner.is_none() || inner.is_some() && identity.is_none() {
+            let has_none = version == VERSION_LABELLED && label.is_none() && inner.is_none();
+            if has_none || inner.is_some() && identity.is_none() {
                 return Err(input.wrong("it has another label than its version says"));
             }
             if let Some(identity) = &mut identity {
                 identity.label = inner;
+            }
+        }
+        if version == VERSION_SPARSE {
+            for segment in &mut segments {
+                segment.allocated_bytes = Some(input.u64()?).filter(|bytes| *bytes != DENSE);
+            }
+            if segments.iter().all(|segment| segment.allocated_bytes.is_none()) {
+                return Err(input.wrong("it has no holes, and its version says that it has"));
             }
         }
         input.finish()?;
@@ -287,6 +326,7 @@ impl Record {
             segments,
             identity,
             label,
+            is_draft: false,
         })
     }
 }
@@ -369,7 +409,17 @@ impl SegmentRecord {
                 Some(Settling { source: decode_place(input, tiers)?, boot })
             }
         };
-        Ok(Self { number, start_bytes, length_bytes, checksum, primary, copies, settling })
+        let allocated_bytes = None;
+        Ok(Self {
+            number,
+            start_bytes,
+            length_bytes,
+            allocated_bytes,
+            checksum,
+            primary,
+            copies,
+            settling,
+        })
     }
 }
 
@@ -429,6 +479,7 @@ mod tests {
             number,
             start_bytes,
             length_bytes: 10,
+            allocated_bytes: None,
             checksum: Some(7),
             primary: place(1, 5),
             copies: vec![place(0, 6)],
@@ -454,6 +505,7 @@ mod tests {
                 label: None,
             })),
             label: None,
+            is_draft: false,
         };
         (record, TierNumbers::new(&[4, 2]))
     }
@@ -478,6 +530,14 @@ mod tests {
             let bytes = record.encode(&tiers);
             assert_eq!(bytes[0], 2, "older programs refuse it");
             assert_eq!(Record::decode(&bytes, &tiers).expect("own encoding"), record);
+        }
+        for mut record in labelled().into_iter().chain([plain]) {
+            record.segments[1].allocated_bytes = Some(4);
+            let bytes = record.encode(&tiers);
+            assert_eq!(bytes[0], 3, "older programs refuse it");
+            let read = Record::decode(&bytes, &tiers).expect("own encoding");
+            assert_eq!(read, record);
+            assert_eq!([0, 1].map(|index: usize| read.segments[index].amount()), [10, 4]);
         }
     }
 

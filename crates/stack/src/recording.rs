@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recording a trace: who starts and ends it, and what there is to say of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, Result};
@@ -8,7 +9,7 @@ use terrace_trace::{Origin, Settings, Tier, Writer};
 
 use crate::report::RecordingReport;
 use crate::shared::Shared;
-use crate::{Stack, Tactics, runner};
+use crate::{Tactics, runner};
 
 /// The trace that is recorded, or the end of the last one.
 #[derive(Default)]
@@ -58,7 +59,7 @@ impl Recording {
         self.writer().filter(|writer| writer.settings().has_decisions)
     }
 
-    fn report(&self) -> Option<RecordingReport> {
+    pub(crate) fn report(&self) -> Option<RecordingReport> {
         self.running.as_ref().map(Running::report).or_else(|| self.last.clone())
     }
 }
@@ -128,76 +129,46 @@ fn running_already() -> Error {
     Error::new(ErrorKind::Busy, "record a trace").because("one is recorded already; stop it first")
 }
 
-impl Stack {
-    /// Records a trace from now on, until [`Stack::stop_recording`] or the end of the stack.
-    ///
-    /// With decisions, `tactics` is another instance of the running policy: it takes over with
-    /// what the policy saves, so that a replay can begin at the same point. Without it the trace
-    /// has everything but what the policy knew at its beginning.
-    ///
-    /// A disk that fails ends the recording and nothing else; [`Stack::recording`] says so.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` for a store of one tier that was opened without policy and trace: its I/O
-    /// passes the stack by. `Busy` where one is recorded already or the directory is in use,
-    /// `Exists` where it holds the trace of another store, `Invalid`, `Denied`, `NoSpace`, `Io`.
-    pub fn record(&self, settings: Settings, tactics: Option<Tactics>) -> Result<()> {
-        let shared = &self.inner.shared;
-        shared.check_writable("record a trace")?;
-        if shared.is_bare {
-            return Err(Error::new(ErrorKind::Unsupported, "record a trace").because(
-                "the store has one tier and no policy, and was opened without a trace: its I/O \
-                 passes the stack by; give it a [trace] section and open it again",
-            ));
-        }
-        if crate::lock(&shared.recording).running.is_some() {
-            return Err(running_already());
-        }
-        runner::record(shared, begin(shared, settings)?, tactics)
+/// Records a trace from now on; with decisions, `tactics` takes over from the running policy.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    settings: Settings,
+    tactics: Option<Tactics>,
+) -> Result<()> {
+    shared.check_writable("record a trace")?;
+    if shared.is_bare {
+        return Err(Error::new(ErrorKind::Unsupported, "record a trace").because(
+            "the store has one tier and no policy, and was opened without a trace: its I/O \
+             passes the stack by; give it a [trace] section and open it again",
+        ));
     }
+    if crate::lock(&shared.recording).running.is_some() {
+        return Err(running_already());
+    }
+    runner::record(shared, begin(shared, settings)?, tactics)
+}
 
-    /// Ends the recording that runs after this time, unless it is called again or the recording was
-    /// ended before: for those who may be gone by then.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where nothing is recorded.
-    pub fn end_recording_after(&self, longest: Duration) -> Result<()> {
-        let shared = &self.inner.shared;
-        let longest_ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
-        match &mut crate::lock(&shared.recording).running {
-            Some(running) => {
-                let clocks = (shared.clock.now_ns(), shared.clock.wall_ns());
-                let after = |now_ns: u64| now_ns.saturating_add(longest_ns);
-                running.ends = Some((after(clocks.0), after(clocks.1)));
-                Ok(())
-            }
-            None => {
-                Err(Error::new(ErrorKind::NotFound, "bound the trace").because("none is recorded"))
-            }
+/// Ends the recording after this time.
+pub(crate) fn end_after(shared: &Shared, longest: Duration) -> Result<()> {
+    let longest_ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+    match &mut crate::lock(&shared.recording).running {
+        Some(running) => {
+            let clocks = (shared.clock.now_ns(), shared.clock.wall_ns());
+            let after = |now_ns: u64| now_ns.saturating_add(longest_ns);
+            running.ends = Some((after(clocks.0), after(clocks.1)));
+            Ok(())
         }
+        None => Err(Error::new(ErrorKind::NotFound, "bound the trace").because("none is recorded")),
     }
+}
 
-    /// Ends the recording once everything that happened so far is in it, and tells of it.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where nothing is recorded.
-    pub fn stop_recording(&self) -> Result<RecordingReport> {
-        let shared = &self.inner.shared;
-        if crate::lock(&shared.recording).running.is_some() {
-            // Where the policy does not answer, what it has not seen is not in the trace either.
-            let _ = runner::run_now(shared);
-        }
-        end(shared).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "stop the trace").because("none is recorded")
-        })
+/// Ends the recording once everything that happened so far is in it.
+pub(crate) fn stop(shared: &Arc<Shared>) -> Result<RecordingReport> {
+    if crate::lock(&shared.recording).running.is_some() {
+        // Where the policy does not answer, what it has not seen is not in the trace either.
+        let _ = runner::run_now(shared);
     }
-
-    /// The recording that runs, or how the last one ended; `None` where there was none since the
-    /// stack was opened.
-    pub fn recording(&self) -> Option<RecordingReport> {
-        crate::lock(&self.inner.shared.recording).report()
-    }
+    end(shared).ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "stop the trace").because("none is recorded")
+    })
 }

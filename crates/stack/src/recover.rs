@@ -33,7 +33,10 @@ const CHUNK_FILES: usize = 4096;
 
 /// A file on a tier.
 struct FileState {
-    bytes: u64,
+    /// Its length; `None` where that never changes, and is what the record says.
+    bytes: Option<u64>,
+    /// What its tier has allocated of that, where that is less.
+    allocated_bytes: Option<u64>,
     /// Whether a record names it.
     is_named: bool,
 }
@@ -166,7 +169,7 @@ pub(crate) fn collect_garbage(shared: &Shared) -> Result<()> {
             continue;
         }
         let row = match tier.backend.stat(&name(&row)) {
-            Ok(stat) => GarbageRow { bytes: stat.size_bytes, ..row },
+            Ok(stat) => GarbageRow { bytes: tier.media_bytes(&stat), ..row },
             Err(_) => GarbageRow { bytes: 0, ..row },
         };
         tier.account.found(Class::Garbage, row.bytes);
@@ -200,7 +203,7 @@ fn rows(object_id: u64, segment: &SegmentRecord) -> Vec<GarbageRow> {
         object_id,
         segment: segment.number,
         place: *place,
-        bytes: segment.length_bytes,
+        bytes: segment.amount(),
     };
     segment.places().map(row).collect()
 }
@@ -230,24 +233,38 @@ fn count(shared: &Shared, key: &Key, record: &Record) {
     crate::quota::count(shared, key, record);
     for segment in &record.segments {
         let tier = shared.tier(segment.primary.tier);
-        tier.account.found(Class::Used, segment.length_bytes);
+        tier.account.found(Class::Used, segment.amount());
         tier.segments.fetch_add(1, Ordering::Relaxed);
         for copy in &segment.copies {
-            shared.tier(copy.tier).account.found(Class::Copy, segment.length_bytes);
+            shared.tier(copy.tier).account.found(Class::Copy, segment.amount());
         }
     }
 }
 
 impl Recovery<'_> {
     fn list_files(&mut self, tier: TierIndex) -> Result<()> {
-        let backend = &*self.shared.tier(tier).backend;
+        let state = self.shared.tier(tier);
+        let backend = &*state.backend;
         let mut names = Vec::new();
         let foreign = &mut self.foreign;
         files::list(tier, backend, &mut |name| names.push(name), &mut |_| *foreign += 1)?;
+        if state.is_whole() {
+            // A service is not asked for each file.
+            let state = || FileState { bytes: None, allocated_bytes: None, is_named: false };
+            self.files.extend(names.into_iter().map(|name| (name, state())));
+            return Ok(());
+        }
         for chunk in names.chunks(CHUNK_FILES) {
             let stats = files::look_at(chunk, |name| backend.stat(&name.key()));
             for (name, stat) in chunk.iter().zip(stats) {
-                self.files.insert(*name, FileState { bytes: stat?.size_bytes, is_named: false });
+                let stat = stat?;
+                let allocated_bytes = state.media_bytes(&stat);
+                let state = FileState {
+                    bytes: Some(stat.size_bytes),
+                    allocated_bytes: Some(allocated_bytes).filter(|bytes| *bytes < stat.size_bytes),
+                    is_named: false,
+                };
+                self.files.insert(*name, state);
             }
         }
         Ok(())
@@ -279,8 +296,7 @@ impl Recovery<'_> {
             if self.is_offline(&segment.primary) {
                 // Its copies serve readers until it is back.
                 segment.copies.retain(|copy| {
-                    self.is_offline(copy)
-                        || self.length(before.object_id, segment.number, copy).is_some()
+                    self.is_offline(copy) || self.is_there(before.object_id, segment.number, copy)
                 });
                 continue;
             }
@@ -288,21 +304,25 @@ impl Recovery<'_> {
                 // Writes that made a checksum void may have outlived the note of it.
                 segment.checksum = None;
                 // Which of two files kept its last bytes is not known; the primary decides.
+                let bytes = segment.amount();
                 for copy in segment.copies.drain(..) {
                     garbage.push(GarbageRow {
                         object_id: before.object_id,
                         segment: segment.number,
                         place: copy,
-                        bytes: segment.length_bytes,
+                        bytes,
                     });
                 }
             }
             let (object_id, number) = (before.object_id, segment.number);
-            segment.copies.retain(|copy| {
-                self.is_offline(copy) || self.length(object_id, number, copy).is_some()
-            });
+            segment
+                .copies
+                .retain(|copy| self.is_offline(copy) || self.is_there(object_id, number, copy));
             match self.length(object_id, number, &segment.primary) {
-                Some(bytes) => segment.length_bytes = bytes,
+                Some(bytes) => {
+                    segment.length_bytes = bytes.unwrap_or(segment.length_bytes);
+                    segment.allocated_bytes = self.allocated(object_id, number, &segment.primary);
+                }
                 None if self.may_be_lost(before.persistency, &segment.primary, is_new_boot) => {
                     self.lost += 1;
                     self.removed.push((key, before));
@@ -317,8 +337,9 @@ impl Recovery<'_> {
                 self.restore_identity(record.owner(&key), segment, copy, Role::Copy)?;
             }
             // After a loss of power the catalog may be older than the marks of moves back and forth
-            // between copies.
-            if was_switching || is_new_boot {
+            // between copies. A service keeps its marks, and is not asked for each file.
+            let is_whole = self.shared.tier(segment.primary.tier).is_whole();
+            if was_switching || is_new_boot && !is_whole {
                 let primary = &segment.primary;
                 self.restore_identity(record.owner(&key), segment, primary, Role::Primary)?;
             }
@@ -361,10 +382,10 @@ impl Recovery<'_> {
         }
         segment.settling = None;
         let object_id = owner.object_id;
-        let (number, bytes) = (segment.number, segment.length_bytes);
+        let (number, bytes) = (segment.number, segment.amount());
         let row = |place| GarbageRow { object_id, segment: number, place, bytes };
         // Without its source, which nobody had synced then, the target is all there is.
-        let has_source = self.length(object_id, number, &settling.source).is_some();
+        let has_source = self.is_there(object_id, number, &settling.source);
         if is_other_boot && has_source {
             // The target may have lost its last bytes; the source was kept for this.
             self.mark_dead(owner, segment)?;
@@ -373,6 +394,8 @@ impl Recovery<'_> {
             segment.copies.retain(|copy| copy.file != settling.source.file);
             segment.checksum = None;
             self.reverted += 1;
+            // The record has the length of the target by now.
+            self.measure(object_id, number, &settling.source)?;
             return self.shared.failpoints.hit("recover.reverted");
         }
         // It may not be durable yet, and must be before the source is let go.
@@ -383,12 +406,22 @@ impl Recovery<'_> {
         self.shared.failpoints.hit("recover.settled")
     }
 
+    /// Asks for the length of a file that was not looked at.
+    fn measure(&mut self, object_id: u64, segment: u32, place: &Place) -> Result<()> {
+        let name = FileName::of(object_id, segment, place);
+        if let Some(file) = self.files.get_mut(&name).filter(|file| file.bytes.is_none()) {
+            let stat = self.shared.tier(place.tier).backend.stat(&name.key())?;
+            file.bytes = Some(stat.size_bytes);
+        }
+        Ok(())
+    }
+
     /// Makes a target say that it is none: should the catalog be lost before it is deleted, its
     /// generation would make it the right one.
     fn mark_dead(&self, owner: Owner<'_>, segment: &SegmentRecord) -> Result<()> {
         let (number, target) = (segment.number, &segment.primary);
         let object_id = owner.object_id;
-        if self.length(object_id, number, target).is_none() {
+        if !self.is_there(object_id, number, target) {
             return Ok(());
         }
         let start = segment.start_bytes;
@@ -401,9 +434,20 @@ impl Recovery<'_> {
         }
     }
 
-    /// The bytes of a file, where it exists on a tier that is there.
-    fn length(&self, object_id: u64, segment: u32, place: &Place) -> Option<u64> {
+    /// Whether a file exists, on a tier that is there.
+    fn is_there(&self, object_id: u64, segment: u32, place: &Place) -> bool {
+        self.length(object_id, segment, place).is_some()
+    }
+
+    /// The bytes of a file, as far as they are looked at, where it exists on a tier that is there.
+    fn length(&self, object_id: u64, segment: u32, place: &Place) -> Option<Option<u64>> {
         self.files.get(&FileName::of(object_id, segment, place)).map(|file| file.bytes)
+    }
+
+    /// What is allocated of such a file, where that is less.
+    fn allocated(&self, object_id: u64, segment: u32, place: &Place) -> Option<u64> {
+        let file = self.files.get(&FileName::of(object_id, segment, place));
+        file.and_then(|file| file.allocated_bytes)
     }
 
     /// Whether nothing can be known of a file now.
@@ -451,7 +495,7 @@ impl Recovery<'_> {
         record.segments.retain(|segment| {
             index += 1;
             let has_file = self.is_offline(&segment.primary)
-                || self.length(object_id, segment.number, &segment.primary).is_some();
+                || self.is_there(object_id, segment.number, &segment.primary);
             let is_lost =
                 index > 1 && !has_file && self.may_be_lost(level, &segment.primary, is_new_boot);
             if is_lost {
@@ -522,7 +566,7 @@ impl Recovery<'_> {
         Ok((deleted, unknown))
     }
 
-    fn is_garbage(&self, tier: TierIndex, key: &Key, bytes: u64) -> Result<bool> {
+    fn is_garbage(&self, tier: TierIndex, key: &Key, bytes: Option<u64>) -> Result<bool> {
         let state = self.shared.tier(tier);
         if state.is_volatile() {
             return Ok(true);
@@ -530,7 +574,7 @@ impl Recovery<'_> {
         let identity = match state.backend.identity(key) {
             Ok(Some(identity)) => identity,
             // Made, and not yet told whose it is: bytes come after that.
-            Ok(None) => return Ok(bytes == 0 && self.damaged == 0),
+            Ok(None) => return Ok(bytes == Some(0) && self.damaged == 0),
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
             Err(error) => return Err(error),
         };

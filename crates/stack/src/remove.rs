@@ -6,7 +6,6 @@ use std::time::Duration;
 use terrace_core::{Error, ErrorKind, Result, TierIndex};
 
 use crate::account::Class;
-use crate::add::check_many;
 use crate::catalog::GarbageRow;
 use crate::doubt;
 use crate::shared::Shared;
@@ -22,7 +21,7 @@ const MOVES_TIME_MAX: Duration = Duration::from_secs(5);
 /// crash in between leaves a superblock that may be added to this store again.
 pub(crate) fn remove(shared: &Shared, name: &str, tier: TierIndex) -> Result<()> {
     shared.check_writable(OPERATION)?;
-    check_many(shared, OPERATION)?;
+    shared.check_many(OPERATION)?;
     let _changing = crate::lock(&shared.tiers.changing);
     let state = shared.tier(tier);
     if state.is_retired() || shared.tiers.present().count() == 1 {
@@ -32,6 +31,13 @@ pub(crate) fn remove(shared: &Shared, name: &str, tier: TierIndex) -> Result<()>
         return Err(Error::new(ErrorKind::Io, OPERATION)
             .because(format!("it is offline: {reason}"))
             .with("tier", name));
+    }
+    let takes_writes = |(other, state): (TierIndex, &TierState)| {
+        other != tier && !state.is_retired() && !state.is_whole()
+    };
+    if !shared.tiers.indexed().any(takes_writes) {
+        let reason = "the others take whole objects only: a store needs a tier that can be written";
+        return Err(Error::invalid(OPERATION, reason).with("tier", name));
     }
     let was_draining = state.is_draining();
     // Closed first, then looked into: nothing can come in afterwards.

@@ -2,7 +2,7 @@
 //! What a stack tells about itself; every type is data that can cross a socket.
 
 use serde::{Deserialize, Serialize};
-use terrace_core::Parameter;
+use terrace_core::{ErrorKind, LatencyReport, Parameter};
 
 /// A tier as it is now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct TierReport {
     pub drain: Option<DrainReport>,
     /// The strongest level it gives.
     pub persistency: String,
+    /// How its files are written: `in-place`, or `whole` where each is written once.
+    #[serde(default = "in_place")]
+    pub writes: String,
     /// What it may hold; `None` without a bound.
     pub capacity_bytes: Option<u64>,
     /// Bytes of primaries.
@@ -49,6 +52,10 @@ pub struct TierReport {
     /// Modelled energy since the store was opened: idle power over the time, plus the rest of the
     /// active power over the busy time.
     pub modelled_energy_j: f64,
+}
+
+fn in_place() -> String {
+    terrace_core::Writes::InPlace.word().into()
 }
 
 /// How far a tier is emptied.
@@ -108,6 +115,76 @@ pub struct LedgerReport {
     pub move_device_ns: u64,
 }
 
+/// How long operations and waits of a tier took, and what failed, since the store was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TierLatencies {
+    /// The tier.
+    pub tier: String,
+    /// Reads, in the backend. Those that clients did past the store count with their mean.
+    pub reads: LatencyReport,
+    /// Writes, appends and changes of length, in the backend.
+    pub writes: LatencyReport,
+    /// Writes that waited for a migration's switch.
+    pub migration_waits: LatencyReport,
+    /// Waits for durability.
+    pub syncs: LatencyReport,
+    /// Reads, writes and syncs that the backend failed, by kind.
+    pub errors: Vec<(ErrorKind, u64)>,
+}
+
+/// Migrations since the store was opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MigrationsReport {
+    /// Those that wait or run.
+    pub active: u64,
+    /// Those that have ended, by what they were: combinations that there were.
+    pub ended: Vec<EndedMigrations>,
+    /// Those that have run, by tiers.
+    pub pairs: Vec<PairOfTiers>,
+}
+
+/// Migrations of a kind that ended alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedMigrations {
+    /// The tier they left, or copied from.
+    pub from: String,
+    /// The tier they went to.
+    pub to: String,
+    /// `move`, `promote`, `copy`, `drop-copy`, `drain`.
+    pub action: &'static str,
+    /// As [`terrace_core::Outcome::word`].
+    pub outcome: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Bytes that they copied, also where they did not come to their end.
+    pub copied_bytes: u64,
+}
+
+/// What migrations took between two tiers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairOfTiers {
+    /// The tier they left, or copied from.
+    pub from: String,
+    /// The tier they went to.
+    pub to: String,
+    /// How long those took that were begun.
+    pub durations: LatencyReport,
+    /// Modelled energy of both devices over that time.
+    pub modelled_energy_j: f64,
+}
+
+/// What is wrong with a store that is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// The catalog failed in the middle of a change: nothing may be written until the store is
+    /// opened again.
+    pub is_broken: bool,
+    /// A sync failed since the store was opened.
+    pub has_failed_sync: bool,
+    /// The disk of the catalog has room only for what makes room.
+    pub lacks_room: bool,
+}
+
 /// Where a segment is, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentReport {
@@ -117,6 +194,9 @@ pub struct SegmentReport {
     pub start_bytes: u64,
     /// Its length.
     pub size_bytes: u64,
+    /// What its bytes take of the tier and of a quota: less than the length where it has holes.
+    #[serde(default)]
+    pub allocated_bytes: u64,
     /// Room behind its end that was promised to it.
     #[serde(default)]
     pub promised_bytes: u64,

@@ -12,12 +12,13 @@ use terrace_core::{
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
-use crate::entry::{Entry, Segment, Site};
+use crate::entry::{Accounted, Entry, Segment, Site};
 use crate::guard::Closed;
 use crate::promises;
 use crate::record::{Record, SegmentRecord};
 use crate::ring::Took;
 use crate::shared::Shared;
+use crate::sparse::{self, Purpose, Wanted};
 use crate::tiers::TierState;
 
 /// A part of an object: its segment, where the part begins in it, and where in the whole range.
@@ -44,57 +45,81 @@ impl NoRoom {
 const IN_ONE_FILE: &str = "the object stays in one file";
 
 impl Shared {
-    /// Takes room on the segment's tier, and in its namespace's quota, so that it may grow to
-    /// `end_bytes`.
+    /// Takes room on the segment's tier, and in its namespace's quota, so that `extent` may be
+    /// written, or promised: for all bytes to its end, or, where it leaves a hole that the tier keeps,
+    /// for the blocks of the extent. A segment that has become dense since is asked for anew.
     ///
     /// # Errors
     ///
     /// `NoSpace` where the tier is full of what cannot be dropped; `NotFound` once deleted.
     pub(crate) fn take_room(
         &self,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         segment: &Segment,
-        end_bytes: u64,
+        extent: &Range<u64>,
+        purpose: Purpose,
     ) -> Result<(), NoRoom> {
-        // Growing files ask in steps of a quarter, so that appending costs few atomic operations;
-        // the bound keeps little room idle while the object is open.
-        const STEP_BYTES_MAX: u64 = 4 << 20;
-        let (mut freed_garbage, mut dropped_copies) = (false, false);
+        debug_assert!(extent.start <= extent.end, "an extent");
+        let (mut looked, mut freed_garbage, mut dropped_copies) = (false, false, false);
         loop {
             let mut accounted = crate::lock(&segment.accounted);
             entry.check_exists("write").map_err(NoRoom::Here)?;
             self.check_open("write").map_err(NoRoom::Here)?;
-            let room = accounted.used_bytes + accounted.reserved_bytes;
+            let room = accounted.total();
             // One that was cut off gets none: whoever writes finds that out behind its gate.
-            if end_bytes <= room || entry.has_lost(segment) {
+            if entry.has_lost(segment) {
                 return Ok(());
             }
+            if !segment.is_sparse()
+                && purpose != Purpose::Promise
+                && extent.end > room
+                && sparse::leaves_hole(room, extent.start)
+                && self.keeps_holes(segment)
+            {
+                segment.make_sparse(&accounted);
+            }
+            if segment.is_sparse() && extent.end > segment.length() {
+                // Its length has to be noted, also where it takes nothing.
+                self.check_room("write").map_err(NoRoom::Anywhere)?;
+            }
+            let Some(wanted) = segment.wanted(&accounted, extent, purpose) else { return Ok(()) };
             self.check_room("write").map_err(NoRoom::Anywhere)?;
+            // What was written over is no reason to take more.
+            if !looked && segment.allocated().is_some_and(|_| wanted.ran_ahead) {
+                looked = true;
+                drop(accounted);
+                self.look_alone(entry, segment);
+                continue;
+            }
             let index = segment.location.load().primary.place.tier;
             let tier = self.tier(index);
-            let need = end_bytes - room;
-            // No room that could be made on any tier would help.
-            if !entry.usage.has_room(need) {
-                return Err(NoRoom::Anywhere(entry.usage.refusal(need, &entry.key)));
-            }
-            // None for bytes that belong to the next segment.
-            let most = segment.limit_bytes.load(Ordering::Acquire).saturating_sub(room);
-            let step = need.max((room / 4).min(STEP_BYTES_MAX).min(most));
+            let Wanted { need, step, .. } = wanted;
+            let mut has_quota = entry.usage.has_room(need);
             for bytes in [step, need] {
-                if !tier.account.take(Class::Reserved, bytes, tier.capacity_bytes()) {
+                if !has_quota || !tier.account.take(Class::Reserved, bytes, tier.capacity_bytes()) {
                     continue;
                 }
                 if entry.usage.take_bytes(bytes) {
                     accounted.reserved_bytes += bytes;
-                    segment.room_bytes.store(room + bytes, Ordering::Release);
+                    if !segment.is_sparse() {
+                        segment.room_bytes.store(room + bytes, Ordering::Release);
+                    }
                     return Ok(());
                 }
                 tier.account.free(Class::Reserved, bytes);
-                if bytes == need {
-                    return Err(NoRoom::Anywhere(entry.usage.refusal(need, &entry.key)));
-                }
+                has_quota = bytes != need;
             }
+            let is_sparse = segment.is_sparse();
             drop(accounted);
+            if is_sparse && !looked {
+                looked = true;
+                self.look_alone(entry, segment);
+                continue;
+            }
+            // No room that could be made on any tier would help.
+            if !has_quota {
+                return Err(NoRoom::Anywhere(entry.usage.refusal(need, &entry.key)));
+            }
             if !freed_garbage {
                 freed_garbage = true;
                 if self.free_garbage() {
@@ -134,7 +159,7 @@ impl Shared {
             if freed >= need_bytes {
                 break;
             }
-            let bytes = segment.length();
+            let bytes = segment.amount();
             if self.drop_copy(&entry, &segment, tier).unwrap_or(false) {
                 freed += bytes;
             }
@@ -214,6 +239,7 @@ impl Shared {
             number,
             start_bytes,
             length_bytes: 0,
+            allocated_bytes: None,
             checksum: None,
             primary: site.place,
             copies: Vec::new(),
@@ -227,7 +253,9 @@ impl Shared {
         let mut records: Vec<_> = now.chain([record.clone()]).collect();
         records.sort_by_key(|record| record.start_bytes);
         let to = site.place.tier;
-        let history = outgrown.or((to != wanted).then_some(wanted)).map(|wanted| {
+        // A crash deletes the files of a draft, but no history.
+        let spilled_from = outgrown.or((to != wanted).then_some(wanted));
+        let history = spilled_from.filter(|_| !entry.is_draft()).map(|wanted| {
             let history = crate::history::spilled(self, wanted, to, level);
             Write::History(entry.object_id, number, Some(history))
         });
@@ -258,7 +286,7 @@ impl Shared {
         record: &Record,
         history: Option<Write<'_>>,
     ) -> Result<()> {
-        let is_durable = entry.persistency() == Persistency::Storage;
+        let is_durable = entry.persistency() >= Persistency::Storage;
         if is_durable {
             // Names first: a record that is durable never names a file that is not.
             self.backend(site).sync()?;
@@ -309,22 +337,39 @@ impl Shared {
         if self.is_bare {
             return Err(refused);
         }
+        let is_sparse = segment.is_sparse();
         // Before anything is taken: others go on, and nothing has to be given back.
-        let need_bytes = extent.end.saturating_sub(segment.room_bytes.load(Ordering::Acquire));
+        let need_bytes = match is_sparse {
+            true => {
+                let holes_bytes = self.holes_in(segment, &extent)?;
+                let demand = segment.demand(&extent, Purpose::Bytes { holes_bytes });
+                demand.room_bytes().saturating_sub(segment.spare())
+            }
+            false => extent.end.saturating_sub(segment.room_bytes.load(Ordering::Acquire)),
+        };
         if need_bytes > self.most_growth(entry, segment) {
             return Err(match segment.holds.is_held() {
                 true => refused.with("held", IN_ONE_FILE),
                 false => refused,
             });
         }
-        if segment.reach() == 0 && self.relocate_empty(entry, segment, tried, extent.end)? {
+        let bytes = if is_sparse { need_bytes } else { extent.end };
+        if segment.reach() == 0 && self.relocate_empty(entry, segment, tried, bytes)? {
             return Ok(0);
         }
         let location = segment.location.load_full();
         let tier = self.tier(location.primary.place.tier);
         let free = tier.capacity_bytes().saturating_sub(tier.account.taken());
-        let reach = segment.room_bytes.load(Ordering::Acquire).saturating_add(free);
-        let fits = reach.min(extent.end).saturating_sub(extent.start).min(left_on(tier));
+        let fits = match is_sparse {
+            true => {
+                let room = free.min(left_on(tier)).saturating_add(segment.spare());
+                sparse::fitting(extent.start, room).min(extent.end - extent.start)
+            }
+            false => {
+                let reach = segment.room_bytes.load(Ordering::Acquire).saturating_add(free);
+                reach.min(extent.end).saturating_sub(extent.start).min(left_on(tier))
+            }
+        };
         // All of it would fit, and the tier refused all the same: the device itself is full.
         if fits > 0 && fits < extent.end - extent.start {
             return Ok(fits);
@@ -346,7 +391,7 @@ impl Shared {
         let is_held = segment.holds.is_held();
         let level = entry.persistency();
         let takes = |index: TierIndex, tier: &TierState| {
-            index == own || !is_held && tier.keeps(level) && tier.takes_data()
+            index == own || !is_held && tier.keeps(level) && tier.takes_writes()
         };
         let free = |tier: &TierState| {
             let kept = tier.account.taken().saturating_sub(tier.account.bytes(Class::Copy));
@@ -388,7 +433,7 @@ impl Shared {
             let sum = state.account.taken().saturating_add(bytes);
             *tier != full
                 && state.keeps(entry.persistency())
-                && state.takes_data()
+                && state.takes_writes()
                 && sum <= state.capacity_bytes()
                 && bytes <= left_on(state)
         };
@@ -409,7 +454,7 @@ impl Shared {
             self.catalog.number()?,
         )?;
         let next_location = self.location(Arc::clone(&site), Vec::new(), None, None);
-        let record = entry.record_with(segment, &next_location);
+        let record = entry.record_with(segment, &next_location, None);
         let old = &location.primary;
         let row = GarbageRow {
             object_id: entry.object_id,
@@ -429,7 +474,7 @@ impl Shared {
             self.backend(&site).sync()?;
             let ticket = self.catalog.commit(&writes)?;
             match entry.persistency() {
-                Persistency::Storage => self.catalog.wait(ticket),
+                Persistency::Storage | Persistency::Shared => self.catalog.wait(ticket),
                 _ => Ok(()),
             }
         };
@@ -445,8 +490,9 @@ impl Shared {
         let from = self.tier(full);
         from.account.free(Class::Used, accounted.used_bytes);
         from.account.free(Class::Reserved, accounted.reserved_bytes);
-        entry.usage.shrink(*accounted, 0);
-        *accounted = crate::entry::Accounted::default();
+        entry.usage.resize(accounted.total(), 0);
+        *accounted = Accounted::default();
+        segment.set_allocated(None);
         segment.room_bytes.store(0, Ordering::Release);
         drop(accounted);
         from.segments.fetch_sub(1, Ordering::Relaxed);
@@ -491,7 +537,7 @@ impl Shared {
             .map(|index| TierIndex(index as u8))
             .filter(|tier| {
                 let state = self.tier(*tier);
-                state.keeps(entry.persistency()) && state.takes_data() && free(tier) > 0
+                state.keeps(entry.persistency()) && state.takes_writes() && free(tier) > 0
             })
             .collect();
         let left = extent.end - reach.min(extent.end);
@@ -522,7 +568,7 @@ impl Shared {
 
     /// Cuts an object to `bytes`, unless it reaches beyond `beyond_bytes` by now: false then.
     pub(crate) fn shrink(
-        &self,
+        self: &Arc<Self>,
         entry: &Arc<Entry>,
         bytes: u64,
         beyond_bytes: u64,
@@ -588,8 +634,10 @@ impl Shared {
         let mut superseded = Vec::new();
         let mut held = Vec::new();
         for segment in cut {
-            held.push(crate::lock(&segment.accounted));
-            superseded.extend(self.superseded_with(entry, segment, segment.length()));
+            let mut accounted = crate::lock(&segment.accounted);
+            self.look(entry, segment, &mut accounted);
+            superseded.extend(self.superseded_with(entry, segment, segment.amount()));
+            held.push(accounted);
         }
         let mut writes = vec![Write::Put(&entry.key, &record)];
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
@@ -606,7 +654,7 @@ impl Shared {
         if result.is_ok() {
             for (segment, accounted) in cut.iter().zip(&mut held) {
                 segment.note_cut_off();
-                self.forget(entry, segment, accounted, segment.length());
+                self.forget(entry, segment, accounted, segment.amount());
                 self.post_change(EventKind::Delete, segment, TierIndex(0));
                 self.slots.release(entry.object_id, segment.number);
             }
@@ -626,7 +674,7 @@ impl Shared {
     /// Cuts a segment to `inside` bytes, unless it reaches beyond `beyond` or is lost: false then. Other
     /// writers are kept out, so that length and file change together.
     fn cut_segment(
-        &self,
+        self: &Arc<Self>,
         entry: &Arc<Entry>,
         segment: &Arc<Segment>,
         inside: u64,
@@ -634,7 +682,11 @@ impl Shared {
         is_wanted: &dyn Fn() -> Result<bool>,
     ) -> Result<bool> {
         loop {
-            if segment.location.load().is_clean() {
+            let changes = || inside < segment.length() || segment.reach() != segment.length();
+            if changes() {
+                self.recall(entry, segment)?;
+            }
+            if segment.location.load().is_clean() && changes() {
                 self.make_unclean(entry, segment)?;
             }
             let closed = self.close(segment);
@@ -644,7 +696,8 @@ impl Shared {
             }
             self.check_open("set length")?;
             let location = segment.location.load();
-            if location.is_clean() {
+            let is_ready = !location.is_clean() && !self.is_immutable(segment);
+            if !is_ready && changes() {
                 continue;
             }
             self.measure_closed(entry, segment)?;
@@ -669,6 +722,7 @@ impl Shared {
                         let object = handle.as_ref().expect("it was just opened");
                         object.set_len(inside)
                     });
+                segment.note_unsure();
                 if cut.is_ok() {
                     segment.length_bytes.store(inside, Ordering::Release);
                     segment.promise_only(0);
@@ -718,7 +772,7 @@ impl Shared {
 }
 
 /// What is left on the device of a tier, which may be less than of its capacity.
-fn left_on(tier: &TierState) -> u64 {
+pub(crate) fn left_on(tier: &TierState) -> u64 {
     let space = tier.backend.space();
     space.map_or(u64::MAX, |space| space.capacity_bytes.saturating_sub(space.used_bytes))
 }

@@ -32,11 +32,12 @@ use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
 use crate::scrub::Scrubbing;
 use crate::slots::Slots;
+use crate::sparse::Others;
 use crate::thrift;
 use crate::tiers::{TierState, Tiers};
+use crate::turns::Turns;
 use crate::usage::Usages;
 use crate::watch::{Fill, Watches};
-use crate::whole::Turns;
 
 /// Open tier files that are kept when nobody uses them; each is a descriptor.
 const IDLE_FILES_MAX: usize = 1024;
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) written: Written,
     /// What has room promised behind its end.
     pub(crate) promises: Promises,
+    /// Drafts that were neither published nor discarded, by number.
+    pub(crate) drafts: Mutex<BTreeMap<u64, Arc<Entry>>>,
     /// For operations that are to be seen whole; nobody else takes one.
     pub(crate) turns: Turns,
     pub(crate) slots: Slots,
@@ -121,6 +124,22 @@ impl Shared {
                 .because("the catalog failed in the middle of a change; open the store again"));
         }
         self.check_open(operation)
+    }
+
+    /// Refuses to change the tiers of a store with one tier and no policy, whose reads and writes pass all
+    /// that moves objects.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`.
+    pub(crate) fn check_many(&self, operation: &'static str) -> Result<()> {
+        if self.is_bare {
+            return Err(Error::new(ErrorKind::Unsupported, operation).because(
+                "the store was opened with one tier and no policy; change its tiers while it is \
+                 closed",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses what a closing store takes no more. Whoever changes an object looks again inside its
@@ -331,7 +350,7 @@ impl Shared {
         segment.length_bytes.store(bytes, Ordering::Release);
         // What was written over a close had its room taken away.
         if segment.holds.is_written() || self.is_bare {
-            self.account_found(entry, segment, bytes, accounted);
+            self.account_found(entry, segment, &stat, Others::KeptOut, accounted);
         }
         if bytes != before {
             self.note_unflushed(entry);
@@ -340,7 +359,7 @@ impl Shared {
 
     /// Gives back what was reserved beyond the new end of a segment that was cut. Its gate is
     /// closed: whoever took room before looks again.
-    pub(crate) fn trim_cut(&self, entry: &Entry, segment: &Segment) {
+    pub(crate) fn trim_cut(&self, entry: &Arc<Entry>, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
         // Without a policy, writers pass no gate.
         if !self.is_bare && !entry.has_lost(segment) {
@@ -348,19 +367,35 @@ impl Shared {
         }
     }
 
-    fn fit_room(&self, entry: &Entry, segment: &Segment, accounted: &mut Accounted) {
+    /// Trims the account of a segment without writers to what it has allocated and what it is promised.
+    pub(crate) fn fit_room(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Segment,
+        accounted: &mut Accounted,
+    ) {
         // Behind a close nothing is written any more, also not where it would fit; the next opening
         // takes again what was promised.
         let is_closing = self.is_closing.load(Ordering::Acquire);
-        let length = segment.length();
-        let has = accounted.used_bytes + accounted.reserved_bytes;
-        let reach = if is_closing { length } else { segment.reach().min(has) };
+        let before = segment.amount();
+        self.look(entry, segment, accounted);
+        let (amount, has) = (segment.amount(), accounted.total());
+        let reach = amount + segment.behind();
+        let reach = if is_closing { amount } else { reach.min(has) };
         let account = &self.tier(segment.location.load_full().primary.place.tier).account;
-        account.turn(Class::Reserved, Class::Used, length.saturating_sub(accounted.used_bytes));
-        account.turn(Class::Used, Class::Reserved, accounted.used_bytes.saturating_sub(length));
+        account.turn(Class::Reserved, Class::Used, amount.saturating_sub(accounted.used_bytes));
+        account.turn(Class::Used, Class::Reserved, accounted.used_bytes.saturating_sub(amount));
         account.free(Class::Reserved, has - reach);
-        entry.usage.shrink(*accounted, reach);
-        *accounted = Accounted { used_bytes: length, reserved_bytes: reach - length };
-        segment.room_bytes.store(if is_closing { 0 } else { reach }, Ordering::Release);
+        entry.usage.resize(has, reach);
+        *accounted = Accounted { used_bytes: amount, reserved_bytes: reach - amount };
+        if segment.is_sparse() {
+            // Each write takes room; there is none behind a close.
+            segment.set_allocated(Some(amount));
+        } else {
+            segment.room_bytes.store(if is_closing { 0 } else { reach }, Ordering::Release);
+        }
+        if amount != before {
+            self.note_unflushed(entry);
+        }
     }
 }

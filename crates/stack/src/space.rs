@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use terrace_core::{FileSystem, Result, Space};
+use terrace_core::{FileSystem, HeldGrowth, Result, Space};
 
 use crate::account::Class;
-use crate::entry::Entry;
+use crate::entry::{Entry, Segment};
 use crate::shared::Shared;
 use crate::tiers::{TierState, Tiers};
 
@@ -24,6 +24,10 @@ pub(crate) fn of(tiers: &Tiers) -> Result<Space> {
     Ok(space)
 }
 
+/// Most by which two readings of the room on one file system differ, because it is written to
+/// between them. Directories with quotas of their own mostly differ by more.
+const SAME_ROOM_BYTES_MAX: u64 = 64 << 20;
+
 /// What a tier may still take.
 fn left(tier: &TierState) -> u64 {
     match tier.capacity_bytes() {
@@ -33,6 +37,39 @@ fn left(tier: &TierState) -> u64 {
 }
 
 impl Shared {
+    /// What limits the growth of an object through a descriptor of its file.
+    pub(crate) fn held_growth(&self, entry: &Entry, first: &Segment) -> Result<HeldGrowth> {
+        let own = first.location.load().primary.place.tier;
+        let tier = self.tier(own);
+        if entry.usage.bytes.limit().is_some() {
+            return Ok(HeldGrowth::Unbounded);
+        }
+        let file_system = |tier: &TierState| Ok(tier.backend.space()?.file_system);
+        let capacity_bytes = tier.capacity_bytes();
+        if capacity_bytes == u64::MAX && self.tiers.len() == 1 {
+            return Ok(HeldGrowth::Full);
+        }
+        let Some(under) = file_system(tier)? else { return Ok(HeldGrowth::Unbounded) };
+        // By its size, not by what is available: others may delete files on it at any time.
+        if capacity_bytes < under.size_bytes {
+            return Ok(HeldGrowth::Unbounded);
+        }
+        let level = entry.persistency();
+        let takes_more =
+            |index, tier: &TierState| index != own && tier.keeps(level) && tier.takes_writes();
+        for (_, other) in self.tiers.indexed().filter(|(index, tier)| takes_more(*index, tier)) {
+            let is_same = file_system(other)?.is_some_and(|other| {
+                let apart = other.available_bytes.abs_diff(under.available_bytes);
+                (other.number, other.size_bytes) == (under.number, under.size_bytes)
+                    && apart <= SAME_ROOM_BYTES_MAX
+            });
+            if !is_same {
+                return Ok(HeldGrowth::OneFile);
+            }
+        }
+        Ok(HeldGrowth::Full)
+    }
+
     /// What an object can be given at most besides what it has: what is left of the tiers that may have its
     /// bytes, and what these can drop. Only as many tiers are asked as have `enough_bytes`, its own before
     /// others. Nothing where one does not know.
@@ -43,7 +80,8 @@ impl Shared {
             segments.iter().map(|one| one.location.load().primary.place.tier).collect();
         let (own, others): (Vec<_>, Vec<_>) =
             self.tiers.indexed().partition(|(index, _)| has_some.contains(index));
-        let others = others.into_iter().filter(|(_, tier)| tier.keeps(level) && tier.takes_data());
+        let others =
+            others.into_iter().filter(|(_, tier)| tier.keeps(level) && tier.takes_writes());
         let (mut room, mut dropped_bytes) = (Room::default(), 0_u64);
         for (_, tier) in own.into_iter().chain(others) {
             room.add(tier, left(tier)).ok()?;
@@ -117,7 +155,7 @@ impl Room {
             asked => asked?,
         };
         match space.file_system {
-            Some(FileSystem { number, available_bytes }) => {
+            Some(FileSystem { number, available_bytes, .. }) => {
                 let one = self.file_systems.entry(number).or_insert(Available {
                     wanted_bytes: 0,
                     least_bytes: available_bytes,

@@ -20,8 +20,8 @@ use crate::log::{LogPoint, Opening};
 use crate::mover::{MoveRequest, MoveWish};
 use crate::pairs::Pairs;
 use crate::report::{
-    BackupReport, CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, RebuildReport,
-    SegmentReport, ShadowReport, TierReport,
+    BackupReport, CheckReport, Explanation, Health, LedgerReport, MigrationsReport, MoveReport,
+    PolicyReport, RebuildReport, SegmentReport, ShadowReport, TierLatencies, TierReport,
 };
 use crate::shared::Shared;
 use crate::tiers::TierState;
@@ -242,6 +242,7 @@ impl Stack {
                 segment: segment.number,
                 start_bytes: segment.start_bytes,
                 size_bytes: segment.length(),
+                allocated_bytes: segment.amount(),
                 promised_bytes: segment.reach() - segment.length(),
                 tier: name(place.tier),
                 copies: location.copies.iter().map(|copy| name(copy.place.tier)).collect(),
@@ -584,6 +585,29 @@ impl Stack {
         tiers.fold(LedgerReport::default(), |sum, tier| sum.plus(&tier.ledger.report()))
     }
 
+    /// How long operations and waits took, and what failed, by tier. Takes no lock.
+    pub fn latencies(&self) -> Vec<TierLatencies> {
+        let tiers = self.inner.shared.tiers.present();
+        tiers.map(|tier| tier.ledger.latencies(&tier.name)).collect()
+    }
+
+    /// How migrations ended, and what they took.
+    pub fn migrations(&self) -> MigrationsReport {
+        let shared = &self.inner.shared;
+        let name = |tier: TierIndex| shared.tier(tier).name.clone();
+        shared.mover.endings.report(name, || shared.mover.submitted())
+    }
+
+    /// What is wrong with the store.
+    pub fn health(&self) -> Health {
+        let shared = &self.inner.shared;
+        Health {
+            is_broken: shared.is_broken.load(Ordering::Acquire),
+            has_failed_sync: shared.has_failed_sync.load(Ordering::Acquire),
+            lacks_room: !shared.catalog.kv().has_room(),
+        }
+    }
+
     /// The number of the store, the same at all times.
     pub fn store_id(&self) -> u128 {
         self.inner.shared.store_id
@@ -686,7 +710,7 @@ impl Stack {
 
     fn kv_wait(&self, ticket: Ticket, persistency: Persistency) -> Result<()> {
         let level = persistency.max(self.inner.shared.settings.persistency);
-        if level == Persistency::Storage { self.inner.shared.catalog.wait(ticket) } else { Ok(()) }
+        if level >= Persistency::Storage { self.inner.shared.catalog.wait(ticket) } else { Ok(()) }
     }
 
     fn find(&self, key: &Key, operation: &'static str) -> Result<Arc<crate::entry::Entry>> {
@@ -739,6 +763,7 @@ fn tier_report(shared: &Shared, index: TierIndex, tier: &TierState) -> TierRepor
         is_writable: tier.takes_data(),
         drain: drain::report(shared, index),
         persistency: tier.capability.persistency.word().into(),
+        writes: tier.capability.writes.word().into(),
         capacity_bytes: (capacity != u64::MAX).then_some(capacity),
         used_bytes: tier.account.bytes(Class::Used),
         reserved_bytes: tier.account.bytes(Class::Reserved),

@@ -7,9 +7,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use terrace_core::{Access, Backend, Capability, Figures, Key, Persistency, TierIndex, Watermarks};
+use terrace_core::{
+    Access, Backend, Capability, Figures, Key, Persistency, Stat, TierIndex, Watermarks, Writes,
+};
 
 use crate::account::Account;
+use crate::entry::Segment;
 use crate::ledger::Ledger;
 use crate::{PathOf, Tier};
 
@@ -109,6 +112,19 @@ impl TierState {
         self.capability.persistency >= level
     }
 
+    /// What a file takes of it: its length, or where it keeps holes what is allocated of that.
+    pub(crate) fn media_bytes(&self, stat: &Stat) -> u64 {
+        match self.capability.sparse {
+            true => stat.allocated_bytes.min(stat.size_bytes),
+            false => stat.size_bytes,
+        }
+    }
+
+    /// What a segment takes of it, or would: its length, or where it keeps holes what is allocated of that.
+    pub(crate) fn amount_of(&self, segment: &Segment) -> u64 {
+        if self.capability.sparse { segment.amount() } else { segment.length() }
+    }
+
     /// Whether what it holds is gone after the process ends.
     pub(crate) fn is_volatile(&self) -> bool {
         self.capability.persistency == Persistency::None
@@ -119,6 +135,17 @@ impl TierState {
         // Sequentially consistent: whoever counts a new file first and looks here then is seen by
         // whoever closes the tier first and counts then.
         self.offline.is_none() && !self.is_draining.load(Ordering::SeqCst)
+    }
+
+    /// Whether its files are written once, as a whole.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.capability.writes == Writes::Whole
+    }
+
+    /// Whether new data may be put here that goes on being written: not by migrations alone.
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.takes_data() && !self.is_whole()
     }
 
     /// Whether what it holds is to move away.

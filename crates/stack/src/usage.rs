@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use terrace_core::{Error, ErrorKind, Key};
 
-use crate::entry::Accounted;
-
 /// Namespaces from which on those that are empty, unlimited and unused are forgotten.
 const KEPT_MIN: usize = 1024;
 
@@ -122,8 +120,8 @@ impl Counter {
 
 /// What one namespace takes up.
 ///
-/// An object takes up its length; while it is open and grows, also the room that was promised to
-/// it on its tier. Copies and migrations take up nothing.
+/// An object takes up its length, or what is allocated of it where it has holes; while it is open and
+/// grows, also the room that was promised to it on its tier. Copies and migrations take up nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) bytes: Counter,
@@ -161,9 +159,10 @@ impl Usage {
         self.exceeded(Quota::Bytes, bytes, key).into_error("write", key)
     }
 
-    /// A segment that took up `before` takes up `after_bytes` from now on, which is not more.
-    pub(crate) fn shrink(&self, before: Accounted, after_bytes: u64) {
-        self.bytes.free(before.used_bytes + before.reserved_bytes - after_bytes);
+    /// A segment that took up `before_bytes` takes up `after_bytes` from now on, whatever the limit.
+    pub(crate) fn resize(&self, before_bytes: u64, after_bytes: u64) {
+        self.bytes.free(before_bytes.saturating_sub(after_bytes));
+        self.bytes.found(after_bytes.saturating_sub(before_bytes));
     }
 
     /// An object is gone; its bytes were given back one by one.

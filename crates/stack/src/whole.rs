@@ -7,49 +7,14 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Deref, Range};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, End, Error, ErrorKind, FileLease, Later, Object, ReadSummary, Result, Stat,
+    Access, Atomicity, End, Error, ErrorKind, FileLease, HeldGrowth, Later, Object, ReadSummary,
+    Result, Stat,
 };
 
 use crate::object::StackObject;
-
-/// Locks for all objects. Two objects with one lock wait for each other, so there are more of them
-/// than operations at a time.
-const LOCKS: u64 = 256;
-
-/// Locks by object, held over the I/O of one operation: shared by those that look, alone by those
-/// that change. Nobody takes two of them, and nobody who holds one waits for a name or a migration.
-#[derive(Debug)]
-pub(crate) struct Turns(Box<[Turn]>);
-
-/// On a cache line of its own: neighbours do not slow each other down.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Turn(RwLock<()>);
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self((0..LOCKS).map(|_| Turn::default()).collect())
-    }
-}
-
-impl Turns {
-    pub(crate) fn shared(&self, object_id: u64) -> RwLockReadGuard<'_, ()> {
-        self.of(object_id).read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Also after a panic: it put back what it had written before it let go.
-    fn alone(&self, object_id: u64) -> RwLockWriteGuard<'_, ()> {
-        self.of(object_id).write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Numbers of objects are given one after the other, so they spread by themselves.
-    fn of(&self, object_id: u64) -> &RwLock<()> {
-        &self.0[(object_id % LOCKS) as usize].0
-    }
-}
 
 /// A handle whose operations are seen whole or not at all.
 pub(crate) struct WholeObject(pub(crate) StackObject);
@@ -230,6 +195,10 @@ impl Object for WholeObject {
             Access::Read => Ok(None),
             Access::Write => self.check_access("hold a file for writing").map(|()| None),
         }
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     fn label(&self) -> Option<Arc<[u8]>> {

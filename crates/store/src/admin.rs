@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use terrace_core::{Key, Pair, Persistency, Result};
+use terrace_core::{Key, Pair, Persistency, Result, Space};
 use terrace_stack::report::{
     CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, QuotaReport, ScrubReport,
     ScrubStatus, ShadowReport, TierReport,
@@ -384,6 +384,19 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => Ok(owned.stack.quotas()),
             Side::Attached(link) => link.ask(&Call::Quotas),
+        }
+    }
+
+    /// Capacity and use as a namespace sees them: those of all tiers, or, where its bytes are
+    /// limited, what it holds and may still take. Of several servers the sum.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::space`](terrace_core::Backend::space).
+    pub fn space_of(&self, namespace: &str) -> Result<Space> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.space_of(namespace),
+            Side::Attached(link) => link.space_of(namespace),
         }
     }
 

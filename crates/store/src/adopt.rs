@@ -27,10 +27,9 @@ impl Store {
     /// or lies over several servers; `NotFound` where there are no objects; `Busy` where the store is
     /// attached; `Io`.
     pub fn adopt_files(&self, name: &str, options: &TreeOptions) -> Result<()> {
-        let Side::Owned(owned) = &self.side else {
-            return Err(
-                Error::new(ErrorKind::Busy, ADOPT).because("another process owns the store")
-            );
+        let owned = match &self.side {
+            Side::Owned(owned) => owned,
+            Side::Attached(link) => return Err(link.busy(ADOPT)),
         };
         owned.check_writable(ADOPT)?;
         let kv = owned.stack.kv(name)?;

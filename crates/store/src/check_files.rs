@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSliceMut;
 
 use serde::{Deserialize, Serialize};
-use terrace_core::{Backend, Error, ErrorKind, Key, Kv, Open, Result};
+use terrace_core::{Backend, ErrorKind, Key, Kv, Open, Result};
 use terrace_fs::{
     Check, Mending, Reached, TreeReport, is_recognized, number_in_place, paths, recorded_stores,
 };
@@ -72,9 +72,9 @@ impl Store {
     ///
     /// `Busy` where the store is attached; what tiers and catalog say.
     pub fn mend_files(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<FilesReport>> {
-        let Side::Owned(owned) = &self.side else {
-            return Err(Error::new(ErrorKind::Busy, "mend file systems")
-                .because("another process owns the store"));
+        let owned = match &self.side {
+            Side::Owned(owned) => owned,
+            Side::Attached(link) => return Err(link.busy("mend file systems")),
         };
         owned.check_writable("mend file systems")?;
         let mut entropy = [0; 32];

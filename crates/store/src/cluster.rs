@@ -9,11 +9,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use terrace_client::striped::{Distribution, Map, Striped};
 use terrace_client::{Remote, RemoteKv};
-use terrace_core::{Backend as _, Error, ErrorKind, Key, Kv, KvRange, Result};
+use terrace_core::{Backend as _, Error, ErrorKind, Key, Kv, KvRange, Result, Space};
 use terrace_stack::report::{CheckReport, Explanation, MoveReport, Problem, TierReport};
 
 use crate::check_files::FilesReport;
-use crate::control::{Answer, Asking, Call};
+use crate::control::{Answer, Asking, Call, space_on};
 
 /// Pairs of the servers themselves: where appends to distributed objects agree on their places.
 pub(crate) const APPENDS: &str = "terrace.appends";
@@ -80,6 +80,13 @@ impl Cluster {
 
     fn pairs(&self) -> std::sync::MutexGuard<'_, HashMap<String, usize>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sum of what the servers say of the room of a namespace.
+    pub(crate) fn space_of(&self, namespace: &str) -> Result<Space> {
+        let (remotes, name) = (self.remotes.clone(), namespace.to_owned());
+        let ask = move |index: usize| space_on(&remotes[index], &name);
+        self.striped.space_of(namespace, Arc::new(ask))
     }
 
     /// Why something cannot be asked of all servers.

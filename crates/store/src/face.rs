@@ -3,8 +3,8 @@
 
 use terrace_client::striped::is_part;
 use terrace_core::{
-    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page, Result,
-    Semantics, Space, Stat, Superblock,
+    Backend, Capability, Cursor, Draft, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
+    Result, Semantics, Space, Stat, Superblock,
 };
 
 use crate::Store;
@@ -46,6 +46,15 @@ impl Backend for Store {
                 .with("target", self.target()));
         }
         Ok(object)
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        // A part of an object over several servers is refused; over all of them there is none.
+        let has_parts = self.capability().labels;
+        if has_parts && self.backend().stat(key).is_ok_and(|stat| stat.is_labelled) {
+            self.open(key, &Open::read())?;
+        }
+        self.backend().draft(key, how)
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {

@@ -99,9 +99,10 @@ impl Owned {
         let mut trees = self.trees.lock();
         let planted = self.plant(&mut trees, name)?;
         if planted.is_taken {
-            return Err(Error::new(ErrorKind::Busy, "use a file system")
-                .because("the process that owns the store has it mounted for itself")
-                .with("name", name));
+            let busy = Error::new(ErrorKind::Busy, "use a file system")
+                .because("the process that owns the store has it for itself alone")
+                .with("name", name);
+            return Err(self.lock.name_own(busy));
         }
         Ok(Arc::clone(&planted.tree))
     }
@@ -224,12 +225,10 @@ impl Store {
     ///
     /// `Busy` where others use it, or the store is attached; `NotFound`, `Io`.
     pub fn files_alone(&self, name: &str) -> Result<Alone> {
-        let Side::Owned(owned) = &self.side else {
-            return Err(Error::new(ErrorKind::Busy, OPEN)
-                .because("another process owns the store")
-                .with("name", name));
+        let owned = match &self.side {
+            Side::Owned(owned) => owned.owned(),
+            Side::Attached(link) => return Err(link.busy(OPEN).with("name", name)),
         };
-        let owned = owned.owned();
         let mut trees = owned.trees.lock();
         let planted = owned.plant(&mut trees, name)?;
         // The map has one; sessions of others have more.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
-use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result, SystemClock};
+use terrace_backends::object::{S3, S3Settings};
+use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
 use terrace_stack::{Parts, Stack};
 
 use crate::directory::{Directory, sync_directory};
@@ -26,11 +27,9 @@ pub(crate) fn init(directory: &Directory, settings_text: &str) -> Result<()> {
     made.directory(directory.path())?;
     check_new(directory)?;
     let has_lock_file = directory.lock().exists();
-    held = Lock::try_take(directory, Access::Write)?;
+    held = Lock::try_take(directory, Access::Write, None)?;
     if held.is_none() {
-        return Err(Error::new(ErrorKind::Busy, OPERATION)
-            .because("another process uses the directory")
-            .with("directory", directory.path().display()));
+        return Err(Lock::busy(directory, OPERATION, "another process uses the directory"));
     }
     // Whoever had the lock before may have made one, with the file of the lock.
     check_new(directory)?;
@@ -40,6 +39,9 @@ pub(crate) fn init(directory: &Directory, settings_text: &str) -> Result<()> {
     for tier in &settings.tiers {
         if let Some(path) = &tier.path {
             made.empty_directory(path).map_err(|error| error.with("tier", &tier.name))?;
+        }
+        if let Some(bucket) = &tier.s3 {
+            made.empty_bucket(bucket).map_err(|error| error.with("tier", &tier.name))?;
         }
     }
     if settings.keeps_catalog() {
@@ -97,6 +99,8 @@ enum Thing {
     /// Everything in a directory that was empty before, and that nobody else makes anything in as long as
     /// the file is locked.
     Contents(PathBuf, Option<File>),
+    /// What a tier keeps in a bucket in which there was nothing before.
+    Bucket(S3Settings),
 }
 
 impl Made {
@@ -158,6 +162,23 @@ impl Made {
         Ok(())
     }
 
+    /// Notes a bucket in which there must be nothing with the prefix of the tier.
+    pub(crate) fn empty_bucket(&mut self, settings: &S3Settings) -> Result<()> {
+        let bucket = S3::open(settings, u64::MAX, false)?;
+        let found = bucket.superblock()?;
+        if found.is_some() || !bucket.is_empty()? {
+            let reason = match found {
+                Some(_) => "the bucket holds a tier of a store with this prefix already",
+                None => "the bucket holds objects with this prefix; choose another `prefix`",
+            };
+            return Err(Error::new(ErrorKind::Exists, OPERATION)
+                .because(reason)
+                .with("target", bucket.target()));
+        }
+        self.things.push(Thing::Bucket(settings.clone()));
+        Ok(())
+    }
+
     /// The same for that of the catalog, of which the engine sees to it that nobody else uses it.
     fn catalog_directory(&mut self, path: &Path) -> Result<()> {
         self.directory(path)?;
@@ -183,7 +204,7 @@ impl Made {
     /// Forgets a directory: it is another one's.
     fn leave(&mut self, path: &Path) {
         self.things.retain(|thing| match thing {
-            Thing::File(_) => true,
+            Thing::File(_) | Thing::Bucket(_) => true,
             Thing::Directory(made) | Thing::Contents(made, _) => made != path,
         });
     }
@@ -206,6 +227,11 @@ impl Drop for Made {
                 Thing::File(path) => fs::remove_file(path),
                 Thing::Directory(path) => fs::remove_dir(path),
                 Thing::Contents(path, _claim) => tiers::clear(&path),
+                Thing::Bucket(settings) => {
+                    let cleared =
+                        S3::open(&settings, u64::MAX, false).and_then(|bucket| bucket.clear());
+                    cleared.map_err(|error| std::io::Error::other(error.chain()))
+                }
             };
         }
     }

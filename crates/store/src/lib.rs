@@ -10,6 +10,7 @@ mod adopt;
 mod ahead;
 mod amend;
 mod attributes;
+mod cache_counts;
 mod calibrate;
 mod changed;
 mod check_files;
@@ -71,7 +72,7 @@ pub use settings::{PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
 pub use terrace_fs::{Damage, DamageKind, Reached, TreeReport};
-pub use terrace_server::Status as ServerStatus;
+pub use terrace_server::{RequestsReport, Status as ServerStatus};
 
 pub use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Action, ActionKind, Actions, Atomicity, Backend, BackendExt,

@@ -6,12 +6,15 @@ use std::io::{Read, Write};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use terrace_core::{Access, Error, Result};
+use terrace_core::{Access, Error, ErrorKind, Result};
 
 use crate::directory::Directory;
 
-/// Longest number of a process, with what is behind it.
-const HOLDER_BYTES_MAX: u64 = 32;
+/// Most that is read of the file: the number of a process, what is behind it, and its purpose.
+const HOLDER_BYTES_MAX: u64 = 1 << 10;
+
+/// Longest purpose.
+const PURPOSE_BYTES_MAX: usize = 512;
 
 /// Behind the number of one that only reads.
 const READING: &str = " reading";
@@ -20,12 +23,38 @@ const READING: &str = " reading";
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
+    purpose: String,
+}
+
+/// The process that owns a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    process: u32,
+    /// Whether it only reads.
+    pub(crate) access: Access,
+    /// What it does with the store; empty where it did not say.
+    purpose: String,
+}
+
+impl Holder {
+    /// The error with the process and its purpose.
+    fn named_in(&self, error: Error) -> Error {
+        let error = error.with("process", self.process);
+        match self.purpose.as_str() {
+            "" => error,
+            purpose => error.with("purpose", format!("{purpose:?}")),
+        }
+    }
 }
 
 impl Lock {
-    /// Takes the lock; `None` where somebody has it. The file is never removed: a lock on a file
+    /// Takes the lock; `None` where another process has it, which finds `purpose` in the file. The file is never removed: a lock on a file
     /// that was removed and made anew would be another one.
-    pub(crate) fn try_take(directory: &Directory, access: Access) -> Result<Option<Self>> {
+    pub(crate) fn try_take(
+        directory: &Directory,
+        access: Access,
+        purpose: Option<&str>,
+    ) -> Result<Option<Self>> {
         let path = directory.lock();
         let failed = |error: std::io::Error| {
             Error::from_io("lock the store", error).with("file", path.display())
@@ -40,22 +69,61 @@ impl Lock {
         }
         let mut file = File::from(file);
         let how = if access == Access::Read { READING } else { "" };
-        let line = format!("{}{how}\n", std::process::id());
-        file.set_len(0).and_then(|()| file.write_all(line.as_bytes())).map_err(failed)?;
-        Ok(Some(Self { _file: file }))
+        let purpose = one_line(&purpose.map_or_else(command_line, Into::into));
+        let lines = format!("{}{how}\n{purpose}\n", std::process::id());
+        file.set_len(0).and_then(|()| file.write_all(lines.as_bytes())).map_err(failed)?;
+        Ok(Some(Self { _file: file, purpose }))
     }
 
-    /// The process that took the lock last, and what for, as far as it is known.
-    pub(crate) fn holder(directory: &Directory) -> Option<(u32, Access)> {
+    /// The process that took the lock last, as far as it is known.
+    pub(crate) fn holder(directory: &Directory) -> Option<Holder> {
         let mut text = String::new();
         let file = File::open(directory.lock()).ok()?;
         file.take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok()?;
-        let text = text.trim();
-        match text.strip_suffix(READING) {
-            Some(process) => Some((process.parse().ok()?, Access::Read)),
-            None => Some((text.parse().ok()?, Access::Write)),
+        let (process, purpose) = text.split_once('\n').unwrap_or((&text, ""));
+        let (process, access) = match process.trim().strip_suffix(READING) {
+            Some(process) => (process, Access::Read),
+            None => (process.trim(), Access::Write),
+        };
+        let purpose = purpose.trim_end().to_owned();
+        Some(Holder { process: process.parse().ok()?, access, purpose })
+    }
+
+    /// The error of a process that finds the store in use, with the process that owns it.
+    pub(crate) fn busy(directory: &Directory, operation: &'static str, reason: &str) -> Error {
+        let error = Error::new(ErrorKind::Busy, operation)
+            .because(reason)
+            .with("directory", directory.path().display());
+        Self::name_holder(directory, error)
+    }
+
+    /// An error with the process that owns the store, as far as it is known.
+    pub(crate) fn name_holder(directory: &Directory, error: Error) -> Error {
+        match Self::holder(directory) {
+            Some(holder) => holder.named_in(error),
+            None => error,
         }
     }
+
+    /// The error with this process and its purpose.
+    pub(crate) fn name_own(&self, error: Error) -> Error {
+        let (process, purpose) = (std::process::id(), self.purpose.clone());
+        Holder { process, access: Access::Write, purpose }.named_in(error)
+    }
+}
+
+/// What this process was started as.
+fn command_line() -> String {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A purpose as it is kept: one line of bounded length.
+fn one_line(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut ends = (0..=text.len().min(PURPOSE_BYTES_MAX)).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end)).expect("zero is one");
+    text[..end].trim().to_owned()
 }
 
 #[cfg(test)]
@@ -63,15 +131,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_held_once_and_tells_its_process() {
+    fn a_holder_of_before_has_no_purpose() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let directory = Directory::of(home.path()).expect("legal");
+        for (text, access) in [("7\n", Access::Write), ("7 reading\n", Access::Read)] {
+            std::fs::write(directory.lock(), text).expect("there is room");
+            let holder = Lock::holder(&directory).expect("it has a number");
+            assert_eq!(holder, Holder { process: 7, access, purpose: String::new() });
+        }
+    }
+
+    #[test]
+    fn a_lock_is_held_once_and_names_its_process_and_purpose() {
         let home = tempfile::tempdir().expect("a temporary directory");
         let directory = Directory::of(home.path()).expect("legal");
         for access in [Access::Write, Access::Read, Access::Write] {
-            let first = Lock::try_take(&directory, access).expect("writable").expect("free");
-            assert!(Lock::try_take(&directory, Access::Read).expect("writable").is_none());
-            assert_eq!(Lock::holder(&directory), Some((std::process::id(), access)));
+            let take = |access, purpose| Lock::try_take(&directory, access, purpose);
+            let first = take(access, Some("mount at /a\nb")).expect("writable").expect("free");
+            assert!(take(Access::Read, None).expect("writable").is_none());
+            let holder = Lock::holder(&directory).expect("it is held");
+            let purpose = "mount at /a b".to_owned();
+            assert_eq!(holder, Holder { process: std::process::id(), access, purpose });
             drop(first);
         }
-        assert!(Lock::try_take(&directory, Access::Read).expect("writable").is_some());
+        let _own = Lock::try_take(&directory, Access::Read, None).expect("writable").expect("free");
+        let error = Lock::busy(&directory, "test", "another process owns it").to_string();
+        let own = std::env::args().next().expect("the name of the test");
+        assert!(error.contains(&format!("process={}", std::process::id())), "{error}");
+        assert!(error.contains(&own), "{error}");
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let mut patience = Patience::new(&clock);
     loop {
-        let busy = match try_own(directory, options.access)? {
+        let busy = match try_own(directory, &options)? {
             Tried::Own(ground) => {
                 let owned = ground.open(directory, &mut options, &clock)?;
                 let owner = Owner::new(owned, options.serve);
@@ -79,7 +79,7 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
                 if !patience.wait(false) {
                     // Of one that only reads, that it does not answer explains nothing.
                     return Err(match Lock::holder(directory) {
-                        Some((_, Access::Read)) => busy,
+                        Some(holder) if holder.access == Access::Read => busy,
                         _ => busy.caused_by(error),
                     });
                 }
@@ -116,23 +116,17 @@ enum Tried {
     Busy(Error),
 }
 
-fn try_own(directory: &Directory, access: Access) -> Result<Tried> {
-    let Some(lock) = Lock::try_take(directory, access)? else {
-        let holder = Lock::holder(directory);
-        let busy = Error::new(ErrorKind::Busy, "open the store")
-            .because(match holder {
-                Some((_, Access::Read)) => {
-                    "another process has it open for reading only, as a mount with `ro` does, and \
-                     lets nobody in beside it"
-                }
-                _ => "another process owns it",
-            })
-            .with("directory", directory.path().display());
-        let busy = match holder {
-            Some((process, _)) => busy.with("process", process),
-            None => busy,
+fn try_own(directory: &Directory, options: &OpenOptions) -> Result<Tried> {
+    let access = options.access;
+    let Some(lock) = Lock::try_take(directory, access, options.purpose.as_deref())? else {
+        let reason = match Lock::holder(directory) {
+            Some(holder) if holder.access == Access::Read => {
+                "another process has it open for reading only, as a mount with `ro` does, and \
+                 no other process may use it meanwhile"
+            }
+            _ => "another process owns it",
         };
-        return Ok(Tried::Busy(busy));
+        return Ok(Tried::Busy(Lock::busy(directory, "open the store", reason)));
     };
     let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
     if access == Access::Write {
@@ -216,7 +210,7 @@ impl Ground {
             amending,
             visit: Mutex::default(),
             saving: Mutex::default(),
-            _lock: lock,
+            lock,
         })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock, View};
-use terrace_server::{Server, Service};
+use terrace_server::{RequestsReport, Server, Service, Status};
 use terrace_stack::report::PolicyReport;
 use terrace_stack::{Stack, Tactics, Tier};
 
@@ -124,6 +124,11 @@ impl Owner {
         drop(serving);
     }
 
+    /// What the server behind the control socket does, where there is one.
+    pub(crate) fn control_server(&self) -> Option<(Status, RequestsReport)> {
+        self.serving().as_ref().map(|server| (server.status(), server.requests()))
+    }
+
     fn serving(&self) -> MutexGuard<'_, Option<Server>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,7 +162,7 @@ pub(crate) struct Owned {
     /// Held while a checkpoint is written, and while a tier is removed.
     pub(crate) saving: Mutex<()>,
     /// The last field: the next owner may come once everything else is gone.
-    pub(crate) _lock: Lock,
+    pub(crate) lock: Lock,
 }
 
 impl Owned {

@@ -243,7 +243,7 @@ impl State {
 }
 
 /// The nodes that a reply tells of.
-fn nodes(reply: &Reply, mut each: impl FnMut(&Node)) {
+pub(crate) fn nodes(reply: &Reply, mut each: impl FnMut(&Node)) {
     match reply {
         Reply::Node(node) | Reply::Opened { node, .. } => each(node),
         Reply::Made { node, directory, .. } => [node, directory].into_iter().for_each(each),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The metadata of a file system that a server keeps.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -9,12 +11,14 @@ use rustix::io::Errno;
 use terrace_client::{Remote, ReopenGuard, Unanswered};
 use terrace_core::{Clock, Key, SystemClock};
 use terrace_fs::{
-    Closed, DELEGATED_FOR, Delegated, ENTRIES_AHEAD_MAX, Effect, Failure, Listed, MAY_SAY_GONE_FOR,
-    Marks, Metadata, NamedFile, Node, Place, Reply, Request, Result, Time, file_in, read_answer,
+    CacheReport, Closed, DELEGATED_FOR, Delegated, ENTRIES_AHEAD_MAX, Effect, Failure, Listed,
+    MAY_SAY_GONE_FOR, Marks, Metadata, NamedFile, Node, Place, Reply, Request, Result, Time,
+    file_in, read_answer,
 };
 
 use crate::ahead::{self, NamesAhead};
 use crate::attributes::{self, AbsentAttributes};
+use crate::cache_counts::{Cache, CacheCounts};
 use crate::changed::Changed;
 use crate::delegated::{self, DelegatedNames};
 use crate::held::{Held, Server};
@@ -32,6 +36,12 @@ const ALONE_MIN: Duration = Duration::from_millis(10);
 /// What is told of a file is believed so long when its name is taken away.
 const FILE_KNOWN_FOR: Duration = Duration::from_secs(2);
 
+/// Directories of which it is noted when they were stamped.
+const STAMPED_MAX: usize = 1 << 10;
+
+/// So many lost files, and as many names, are logged one by one.
+const LOST_LOGGED_MAX: usize = 64;
+
 /// Numbers that are asked for at a time.
 const NUMBERS: u32 = 256;
 
@@ -42,6 +52,12 @@ pub(crate) struct RemoteFiles {
     soon: Arc<Soon>,
     /// Whether there is a thread that does what was put off.
     is_looked_for: OnceLock<bool>,
+    /// The last time of a change that was returned to programs here, by the clocks of servers.
+    returned_ns: AtomicU64,
+    /// When bytes of an object were last changed through this, by the clock of this process; 0: never.
+    written_ns: AtomicU64,
+    /// When a request began with which the server stamped each directory last.
+    stamped: Mutex<HashMap<u64, u64>>,
     clock: Arc<dyn Clock>,
     this: Weak<Self>,
     held: Held<Named>,
@@ -52,6 +68,7 @@ pub(crate) struct RemoteFiles {
     neighbours: Neighbours,
     absent: AbsentAttributes,
     delegated: DelegatedNames,
+    counts: CacheCounts,
     _using: Using,
 }
 
@@ -108,6 +125,9 @@ impl RemoteFiles {
             removals: Arc::new(Removals::new(Arc::clone(&clock))),
             soon: Arc::new(Soon::new(Arc::clone(&clock))),
             is_looked_for: OnceLock::new(),
+            returned_ns: AtomicU64::new(0),
+            written_ns: AtomicU64::new(0),
+            stamped: Mutex::default(),
             this: Weak::clone(this),
             held: Held::new(Named { remote, name: name.into() }),
             recent: RecentNodes::new(Arc::clone(&clock)),
@@ -116,6 +136,7 @@ impl RemoteFiles {
             neighbours: Neighbours::default(),
             absent: AbsentAttributes::new(Arc::clone(&clock)),
             delegated: DelegatedNames::new(Arc::clone(&clock)),
+            counts: CacheCounts::default(),
             clock,
             name: name.into(),
             _using: using,
@@ -136,6 +157,9 @@ impl RemoteFiles {
     fn end_noting(&self, noting: Noting, request: &Request<'_>, asked: &Result<Reply>) {
         let Noting { changed, recent, ahead, absent, delegated } = noting;
         let reply = asked.as_ref().ok();
+        if let Some(reply) = reply {
+            recent::nodes(reply, |node| self.note_returned(node.changed));
+        }
         self.recent.end(recent, &changed, reply);
         self.ahead.end(&ahead, request, &changed, asked);
         self.absent.end(&absent, request, asked);
@@ -145,6 +169,7 @@ impl RemoteFiles {
     }
 
     fn ask(&self, request: &Request<'_>) -> Result<Reply> {
+        let begun_ns = self.clock.now_ns();
         let noting = self.begin_noting(request);
         // What was said to be gone before this began is; of what is said later the answer may tell nothing.
         let settled = self.remove_all(Duration::ZERO);
@@ -154,6 +179,12 @@ impl RemoteFiles {
             &asked
         {
             self.later.note_change(directory.number);
+            self.note_stamped(directory.number, begun_ns);
+        }
+        if let Ok(Reply::Made { node, .. }) = &asked
+            && node.kind.is_directory()
+        {
+            self.note_stamped(node.number, begun_ns);
         }
         asked
     }
@@ -183,6 +214,7 @@ impl RemoteFiles {
             return self.later.check(due.number).map(|()| None);
         };
         let content = state.sendable(content);
+        let begun_ns = self.clock.now_ns();
         let asked = self.held.carry_out(&due.numbered(content));
         if let Err(failure) = &asked
             && failure.may_pass()
@@ -193,6 +225,7 @@ impl RemoteFiles {
         self.end_noting(noting, &due.request(), &asked);
         if asked.is_ok() {
             self.later.note_change(due.directory);
+            self.note_stamped(due.directory, begun_ns);
         }
         let made = match asked {
             Ok(Reply::Made { node, .. }) => Ok(node),
@@ -312,12 +345,15 @@ impl RemoteFiles {
 
     /// Says that a name is gone, where that may be said.
     fn say_gone(&self, directory: u64, name: &[u8], file: (u64, Time)) -> Option<Reply> {
-        if !self.delegated.is_alone(directory, ALONE_MIN) || !self.is_looked_for() {
+        let is_alone = self.delegated.is_alone(directory, ALONE_MIN);
+        if !is_alone || !self.has_last_time(directory) || !self.is_looked_for() {
             return None;
         }
         let mut said = None;
         let is_said = self.removals.say((directory, name), file, || {
-            let node = self.recent.change(directory, DELEGATED_FOR, without_a_name)?;
+            let returned = self.returned();
+            let smaller = |node: &Node| without_a_name(node, returned);
+            let node = self.recent.change(directory, DELEGATED_FOR, smaller)?;
             let changed = node.changed;
             said = Some(self.note_gone(directory, name, file.0, node));
             Some(changed)
@@ -341,6 +377,29 @@ impl RemoteFiles {
         self.delegated.note_gone(directory, name);
         self.later.note_change(directory);
         reply
+    }
+
+    /// Notes that the server has stamped a directory with a request that began at a time.
+    fn note_stamped(&self, directory: u64, begun_ns: u64) {
+        // Entries change in single steps.
+        let mut stamped = self.stamped.lock().unwrap_or_else(PoisonError::into_inner);
+        if stamped.len() >= STAMPED_MAX && !stamped.contains_key(&directory) {
+            stamped.clear();
+        }
+        stamped.insert(directory, begun_ns);
+    }
+
+    /// Whether the time of a directory is later than that of the last change of an object through this, which
+    /// is not known here: else a change of the directory is not deferred.
+    fn has_last_time(&self, directory: u64) -> bool {
+        let written_ns = self.written_ns.load(Ordering::Acquire);
+        let stamped = self.stamped.lock().unwrap_or_else(PoisonError::into_inner);
+        written_ns == 0 || stamped.get(&directory).is_some_and(|at_ns| *at_ns > written_ns)
+    }
+
+    /// The last time of a change that was returned to programs here.
+    fn returned(&self) -> Time {
+        Time::from_ns(self.returned_ns.load(Ordering::Relaxed))
     }
 
     /// Takes a name away as who may say that others are gone; `None` where it leads elsewhere, or to what was
@@ -367,6 +426,7 @@ impl RemoteFiles {
             }) => {
                 self.removals.note_removed(directory);
                 self.note_may_say(directory, begun_ns, may_say_gone);
+                self.note_stamped(directory, begun_ns);
                 let directory = Some(node);
                 Ok(Reply::Gone { number, has_garbage: false, directory, is_delegated })
             }
@@ -402,6 +462,25 @@ impl RemoteFiles {
         self.make_all(age_min)
     }
 
+    /// Logs what the server does not know at the end: files that programs made and closed, and names
+    /// that they removed.
+    fn log_lost(&self, failure: &Failure) {
+        for due in self.later.all(Duration::ZERO).into_iter().take(LOST_LOGGED_MAX) {
+            let name = String::from_utf8_lossy(&due.name);
+            tracing::error!(
+                directory = due.directory, %name, %failure,
+                "a file that a program made is lost: the server was not told of it before the end"
+            );
+        }
+        for (directory, name) in self.removals.names(LOST_LOGGED_MAX) {
+            let name = String::from_utf8_lossy(&name);
+            tracing::error!(
+                directory, %name, %failure,
+                "a file that a program removed may be there still: the server was not told of it before the end"
+            );
+        }
+    }
+
     /// Whether there is a thread that does what was put off for long enough.
     fn is_looked_for(&self) -> bool {
         *self.is_looked_for.get_or_init(|| {
@@ -434,12 +513,12 @@ struct Noting {
     delegated: delegated::Begun,
 }
 
-/// A directory as it is with one name less, a moment later than it changed last; `None` where its times do
-/// not tell what that would be.
-fn without_a_name(directory: &Node) -> Option<Node> {
+/// A directory as it is with one name less, a moment later than its last change, and than any that was `returned`;
+/// `None` where its times do not tell what that would be.
+fn without_a_name(directory: &Node, returned: Time) -> Option<Node> {
     let is_changed_last = directory.modified <= directory.changed;
     let size = directory.size.checked_sub(1).filter(|_| is_changed_last)?;
-    let changed = directory.changed.next();
+    let changed = directory.changed.max(returned).next();
     Some(Node { size, changed, modified: changed, ..directory.clone() })
 }
 
@@ -470,10 +549,12 @@ impl ReopenGuard for RemoteFiles {
 
 impl Metadata for RemoteFiles {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
-        if let Request::Lookup { directory, name } = request
-            && self.delegated.is_nowhere(*directory, name)
-        {
-            return Ok(Reply::Nowhere);
+        if let Request::Lookup { directory, name } = request {
+            let is_nowhere = self.delegated.is_nowhere(*directory, name);
+            self.counts.count(Cache::AbsentNames, is_nowhere);
+            if is_nowhere {
+                return Ok(Reply::Nowhere);
+            }
         }
         if !(self.later.is_empty() && self.removals.is_empty())
             && let Some(reply) = self.make_before(request)?
@@ -493,8 +574,8 @@ impl Metadata for RemoteFiles {
         if !self.later.may_take(made) || !stays_nowhere() || !self.is_looked_for() {
             return None;
         }
-        // Its times are the last one of the directory.
-        if !self.later.is_busy(*directory) {
+        // Its times are the last one of the directory, or that was returned since.
+        if !self.later.is_busy(*directory) || !self.has_last_time(*directory) {
             return None;
         }
         let (parent, _) = self.recent(*directory, DELEGATED_FOR)?;
@@ -511,7 +592,10 @@ impl Metadata for RemoteFiles {
         }
         self.later.add(number, (*directory, name), made, self.begin_noting(request));
         self.soon.wake();
-        let node = Node { number, ..node };
+        // The server stamps it when it makes it, which is later.
+        let now = node.changed.max(self.returned());
+        let (accessed, modified, changed, created) = (now, now, now, now);
+        let node = Node { number, accessed, modified, changed, created, ..node };
         Some(Reply::Made { node, directory: parent, delegated: Delegated::default() })
     }
 
@@ -523,8 +607,20 @@ impl Metadata for RemoteFiles {
         }
     }
 
+    fn note_returned(&self, changed: Time) {
+        self.returned_ns.fetch_max(changed.to_ns(), Ordering::Relaxed);
+    }
+
+    fn note_object_written(&self) {
+        self.written_ns.fetch_max(self.clock.now_ns(), Ordering::AcqRel);
+    }
+
     fn finish(&self) -> Result<()> {
-        self.catch_up(Duration::ZERO)
+        let finished = self.catch_up(Duration::ZERO);
+        if let Err(failure) = &finished {
+            self.log_lost(failure);
+        }
+        finished
     }
 
     fn life(&self) -> u64 {
@@ -536,7 +632,10 @@ impl Metadata for RemoteFiles {
     }
 
     fn recent(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
-        if self.held.is_written(number) { None } else { self.recent.find(number, age_max) }
+        let is_written = self.held.is_written(number);
+        let found = if is_written { None } else { self.recent.find(number, age_max) };
+        self.counts.count(Cache::Inodes, found.is_some());
+        found
     }
 
     fn ahead(
@@ -550,7 +649,9 @@ impl Metadata for RemoteFiles {
             let (node, node_age) = self.recent(number, age_max)?;
             Some((node, age.max(node_age)))
         };
-        if let found @ Some(_) = take() {
+        let found = take();
+        self.counts.count(Cache::Names, found.is_some());
+        if found.is_some() {
             return Ok(found);
         }
         let size = || match self.recent(directory, age_max) {
@@ -574,7 +675,9 @@ impl Metadata for RemoteFiles {
         max: usize,
         age_max: Duration,
     ) -> Result<Option<(Vec<Listed>, Duration)>> {
-        if let Some(kept) = self.listings.take(directory, after, max, age_max) {
+        let kept = self.listings.take(directory, after, max, age_max);
+        self.counts.count(Cache::Listings, kept.is_some());
+        if let Some(kept) = kept {
             let certain = self.certain(directory, kept);
             if certain.is_none() {
                 self.listings.note_useless(directory, after == 0);
@@ -625,6 +728,13 @@ impl Metadata for RemoteFiles {
 
     fn lacks_xattr(&self, number: u64, name: Option<&[u8]>, age_max: Duration) -> bool {
         // What is to be made has none.
-        self.later.find(number).is_some() || self.absent.is_absent(number, name, age_max)
+        let lacks =
+            self.later.find(number).is_some() || self.absent.is_absent(number, name, age_max);
+        self.counts.count(Cache::AbsentXattrs, lacks);
+        lacks
+    }
+
+    fn caches(&self) -> Vec<CacheReport> {
+        self.counts.report()
     }
 }

@@ -125,6 +125,15 @@ impl Removals {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// The first `max` names whose removal was put off and may not have reached the server, with their directories.
+    pub(crate) fn names(&self, max: usize) -> Vec<(u64, Box<[u8]>)> {
+        let state = self.state();
+        let names = state.waiting.iter().flat_map(|(directory, waiting)| {
+            waiting.names.iter().map(|gone| (*directory, gone.name.clone()))
+        });
+        names.take(max).collect()
+    }
+
     /// Says that a name of a file is gone, which had last changed then, where that may be said: not where
     /// `tell` does not find when its directory changes by that, and has everybody here know it.
     pub(crate) fn say(

@@ -113,23 +113,14 @@ fn lock(directory: &Directory) -> Result<Lock> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let mut patience = Patience::new(&clock);
     loop {
-        if let Some(lock) = Lock::try_take(directory, Access::Write)? {
+        if let Some(lock) = Lock::try_take(directory, Access::Write, None)? {
             return Ok(lock);
         }
         let is_served = Link::connect(directory, Access::Read, &clock).is_ok();
         if !patience.wait(is_served) {
-            return Err(busy(directory));
+            let reason = "a process has the store open; end it first";
+            return Err(Lock::busy(directory, OPERATION, reason));
         }
-    }
-}
-
-fn busy(directory: &Directory) -> Error {
-    let busy = Error::new(ErrorKind::Busy, OPERATION)
-        .because("a process has the store open; end it first")
-        .with("directory", directory.path().display());
-    match Lock::holder(directory) {
-        Some((process, _)) => busy.with("process", process),
-        None => busy,
     }
 }
 

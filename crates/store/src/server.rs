@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use terrace_client::Remote;
 use terrace_core::{Error, ErrorKind, Result};
-use terrace_server::Status;
+use terrace_server::{RequestsReport, Status};
 
 use crate::Store;
 use crate::store::Side;
@@ -50,6 +50,15 @@ impl Store {
     /// Changes what that server logs. Errors: `Unsupported`, `Invalid`, `Denied`, `Unreachable`.
     pub fn set_server_log_level(&self, level: &str) -> Result<()> {
         self.ask_server(&ServerCall::SetLogLevel { level: level.into() })
+    }
+
+    /// What the server behind the control socket does, and did so far, where this process owns the store and serves
+    /// others.
+    pub fn control_server(&self) -> Option<(Status, RequestsReport)> {
+        match &self.side {
+            Side::Owned(owned) => owned.control_server(),
+            Side::Attached(_) => None,
+        }
     }
 
     /// What each of the servers does that this store is used through, with its name; nothing for a

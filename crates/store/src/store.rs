@@ -59,6 +59,9 @@ pub struct OpenOptions {
     /// said so. Objects on them fail with `Io`, or are read from clean copies elsewhere; everything
     /// else works.
     pub degraded: bool,
+    /// What the store is opened for, for the errors of others that find it in use: `mount at /mnt/files`.
+    /// `None`: the command line of the process.
+    pub purpose: Option<String>,
 }
 
 impl Default for OpenOptions {
@@ -70,6 +73,7 @@ impl Default for OpenOptions {
             policy_wrapper: None,
             dry_run: None,
             degraded: false,
+            purpose: None,
         }
     }
 }
@@ -82,6 +86,7 @@ impl fmt::Debug for OpenOptions {
             .field("serve", &self.serve)
             .field("dry_run", &self.dry_run)
             .field("degraded", &self.degraded)
+            .field("purpose", &self.purpose)
             .finish_non_exhaustive()
     }
 }
@@ -156,6 +161,14 @@ impl Store {
         }
     }
 
+    /// Begins the end of a client: servers that send nothing for 3 s are given up from now on, whatever the deadline
+    /// is, and what is asked of them fails as `Unreachable`. Does nothing for the process that owns the store.
+    pub fn end_soon(&self) {
+        if let Side::Attached(link) = &self.side {
+            link.end_soon();
+        }
+    }
+
     /// Serves other processes no longer, before everything else is ended: who wants the store for
     /// itself waits from now on, and nobody becomes a client of what is about to end. Does nothing
     /// when attached.
@@ -174,10 +187,15 @@ impl Store {
     pub fn service(&self) -> Result<Arc<dyn Service>> {
         match &self.side {
             Side::Owned(owned) => owned.service(),
-            Side::Attached(_) => {
-                Err(Error::new(ErrorKind::Busy, "serve the store")
-                    .because("another process owns it"))
-            }
+            Side::Attached(link) => Err(link.busy("serve the store")),
+        }
+    }
+
+    /// The error of what only the process can do that owns the store: it names that one.
+    pub fn owned_elsewhere(&self, operation: &'static str) -> Error {
+        match &self.side {
+            Side::Owned(owned) => owned.lock.name_own(Error::new(ErrorKind::Busy, operation)),
+            Side::Attached(link) => link.busy(operation),
         }
     }
 
@@ -212,10 +230,7 @@ impl Store {
     pub fn serve(&self, stop: &AtomicBool) -> Result<()> {
         match &self.side {
             Side::Owned(owned) => owned.serve(stop),
-            Side::Attached(_) => {
-                Err(Error::new(ErrorKind::Busy, "serve the store")
-                    .because("another process owns it"))
-            }
+            Side::Attached(link) => Err(link.busy("serve the store")),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::Access as Permission;
-use terrace_backends::object::{File, FileSettings, Rates, Throttle, path_below};
+use terrace_backends::object::{File, FileSettings, Rates, S3, S3Settings, Throttle, path_below};
 use terrace_backends::{Place, open_backend};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result};
 use terrace_stack::{Offline, Tier};
@@ -85,6 +85,10 @@ fn open_one(
     access: Access,
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn Backend>> {
+    if let Some(bucket) = &tier.s3 {
+        let backend = open_bucket(bucket, tier.figures.capacity_bytes, access)?;
+        return Ok(throttled(tier, backend, clock));
+    }
     let place = Place {
         path: tier.path.as_deref(),
         capacity_bytes: tier.figures.capacity_bytes,
@@ -97,10 +101,36 @@ fn open_one(
         }
         check_own(&*backend, path)?;
     }
-    Ok(match &tier.throttle {
+    Ok(throttled(tier, backend, clock))
+}
+
+fn throttled(
+    tier: &TierSettings,
+    backend: Arc<dyn Backend>,
+    clock: &Arc<dyn Clock>,
+) -> Arc<dyn Backend> {
+    match &tier.throttle {
         Some(throttle) => Arc::new(Throttle::new(backend, rates(throttle), Arc::clone(clock))),
         None => backend,
-    })
+    }
+}
+
+/// Opens a bucket: one with a superblock, or with nothing below the prefix.
+fn open_bucket(
+    bucket: &S3Settings,
+    capacity_bytes: u64,
+    access: Access,
+) -> Result<Arc<dyn Backend>> {
+    let backend = S3::open(bucket, capacity_bytes, access == Access::Read)?;
+    if backend.superblock()?.is_none() && !backend.is_empty()? {
+        return Err(Error::new(ErrorKind::Denied, "open a tier")
+            .because(
+                "the bucket holds objects with this prefix, but not those of a tier: choose another \
+                 `prefix`",
+            )
+            .with("target", backend.target()));
+    }
+    Ok(Arc::new(backend))
 }
 
 fn rates(throttle: &ThrottleSettings) -> Rates {
@@ -113,6 +143,9 @@ fn rates(throttle: &ThrottleSettings) -> Rates {
 }
 
 fn target(tier: &TierSettings) -> String {
+    if let Some(bucket) = &tier.s3 {
+        return bucket.target();
+    }
     let path = tier.path.as_ref().map(|path| path.display().to_string());
     format!("{}:{}", tier.backend, path.unwrap_or_default())
 }
@@ -152,6 +185,17 @@ fn check_own(backend: &dyn Backend, path: &Path) -> Result<()> {
 
 /// Compares directories by what they are, whatever links lead there.
 fn check_distinct(tier: &TierSettings, homes: &mut HashMap<PathBuf, String>) -> Result<()> {
+    if let Some(bucket) = &tier.s3 {
+        let home = format!("{}:{}", bucket.endpoint.as_deref().unwrap_or("s3:"), bucket.target());
+        return match homes.insert(home.into(), tier.name.clone()) {
+            Some(other) => {
+                Err(Error::invalid("open a tier", "its bucket and prefix are also those of a tier")
+                    .with("other", other)
+                    .with("target", bucket.target()))
+            }
+            None => Ok(()),
+        };
+    }
     let Some(path) = &tier.path else { return Ok(()) };
     let home = path
         .canonicalize()

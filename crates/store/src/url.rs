@@ -196,9 +196,15 @@ impl Url {
         clock: &Arc<dyn Clock>,
     ) -> Result<Vec<Remote>> {
         std::thread::scope(|scope| {
-            let reach = |endpoint| scope.spawn(move || self.reach(endpoint, access, clock));
+            let reach = |endpoint| {
+                let reach = move || self.reach(endpoint, access, clock);
+                std::thread::Builder::new().spawn_scoped(scope, reach)
+            };
             let reached: Vec<_> = endpoints.iter().map(reach).collect();
-            let joined = reached.into_iter().map(|one| one.join().expect("connecting panicked"));
+            let joined = reached.into_iter().map(|one| match one {
+                Ok(thread) => thread.join().expect("connecting panicked"),
+                Err(error) => Err(Error::from_io("start a thread", error)),
+            });
             joined.collect()
         })
     }

@@ -38,7 +38,7 @@ pub struct Event {
     pub end: u64,
     /// What was asked.
     pub action: Action,
-    /// What was answered; `None` where nobody knows whether it was done, or will be.
+    /// The answer; `None` where it is unknown whether it was done, or will be.
     pub answer: Option<Answer>,
 }
 
@@ -50,8 +50,8 @@ pub struct Event {
 /// Searches as Wing and Gong (1993) do and remembers, like Lowe (2017), what it has looked at.
 pub fn is_linearizable(events: &[Event]) -> bool {
     let found: HashSet<_> = events.iter().filter_map(|event| event.answer).collect();
-    // A write that nobody answered and nobody saw changes nothing of what others were answered, so
-    // an order without it is as good.
+    // A write without an answer that no read saw changes nothing of the other answers, so an order
+    // without it is as good.
     let matters = |event: &&Event| match (event.answer, event.action) {
         (None, Action::Write(value)) => found.contains(&Answer::Found(value)),
         (None, action) => action != Action::Read,

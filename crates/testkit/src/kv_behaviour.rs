@@ -332,7 +332,7 @@ pub fn concurrent_increments_lose_nothing(kv: &dyn Kv) {
     assert_eq!(number(get(kv, b"count")), THREADS * INCREMENTS);
 }
 
-/// Goal: nobody sees a part of a transaction, neither in one scan nor in two gets.
+/// Goal: no reader sees a part of a transaction, neither in one scan nor in two gets.
 pub fn transactions_are_seen_whole(kv: &dyn Kv) {
     const ROUNDS: u64 = 2000;
     let write = |round: u64| {

@@ -46,7 +46,7 @@ pub fn has_own_network(test: &str) -> bool {
     false
 }
 
-/// A program in a network of its own, which nobody reaches before there is a [`Cable`] to it.
+/// A program in a network of its own, which is unreachable before there is a [`Cable`] to it.
 pub fn far(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--net", "--"]).arg(program);
@@ -60,7 +60,7 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// To the process of this number, which has told that it runs.
+    /// To the process of this number, which has reported that it runs.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl Cable {
         cable
     }
 
-    /// From now on nothing arrives, and nobody is told.
+    /// From now on nothing arrives, and neither side is notified.
     pub fn cut(&self) {
         self.ip_far(&["link", "set", "far", "down"]);
     }

@@ -11,8 +11,8 @@ use terrace_core::{Kv, Object};
 
 use crate::registers::is_unknown;
 
-/// A log that all threads append to, and what they were answered: where their records are, or
-/// `None` where nobody knows whether they are.
+/// A log that all threads append to, and the answers that they got: where their records are, or
+/// `None` where it is unknown whether they are.
 #[derive(Debug, Default)]
 pub struct Log {
     appended: Mutex<BTreeMap<u64, Option<u64>>>,

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use terrace_core::{
-    Applied, Backend, Error, ErrorKind, Hint, Key, Kv, Op, Random, Reply, Request, Result,
-    Semantics,
+    Applied, Backend, BackendExt, Create, Error, ErrorKind, Hint, Key, Kv, ObjectExt, Op, Open,
+    Random, Reply, Request, Result, Semantics,
 };
 
 use crate::history::{Action, Answer, Event};
+use crate::versions::{content, version_of};
 
 /// Length of every value.
 const VALUE_BYTES: usize = 256;
@@ -22,6 +23,10 @@ pub trait Registers: Sync {
 
 /// As objects, one operation a batch, with these semantics.
 pub struct Objects<'a>(pub &'a dyn Backend, pub Semantics);
+
+/// As objects that are replaced as a whole, with these semantics, of which every value has another
+/// length.
+pub struct Puts<'a>(pub &'a dyn Backend, pub Semantics);
 
 /// As pairs.
 pub struct Pairs<'a>(pub &'a dyn Kv);
@@ -71,6 +76,41 @@ impl Registers for Objects<'_> {
     }
 }
 
+impl Registers for Puts<'_> {
+    fn act(&self, name: u64, action: Action) -> Result<Answer> {
+        let Self(backend, semantics) = self;
+        let key = Key::new("puts", &name.to_string())?;
+        let put = |create, tag| {
+            let how = Open { create, ..Open::default() }.with_semantics(*semantics);
+            let draft = backend.draft(&key, &how)?;
+            let data = content(u32::try_from(tag).expect("there are not that many"));
+            // Each of these is seen by itself where the draft is not hidden.
+            let (first, second) = data.split_at(data.len() / 2);
+            draft.object().write(0, first)?;
+            draft.object().write(first.len() as u64, second)?;
+            draft.publish().map(|_| Answer::Done)
+        };
+        let acted = match action {
+            Action::Create(tag) => put(Create::New, tag),
+            Action::Write(tag) => put(Create::Never, tag),
+            Action::Delete => backend.delete(&key).map(|()| Answer::Done),
+            Action::Read => {
+                backend.read_all(&key).map(|found| Answer::Found(version_of(&found).into()))
+            }
+        };
+        match acted {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Answer::Missing),
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(Answer::Exists),
+            // Published twice: an answer that no order explains.
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(match action {
+                Action::Create(_) => Answer::Missing,
+                _ => Answer::Exists,
+            }),
+            acted => acted,
+        }
+    }
+}
+
 impl Registers for Pairs<'_> {
     fn act(&self, name: u64, action: Action) -> Result<Answer> {
         let key = name.to_le_bytes();
@@ -96,7 +136,7 @@ impl Registers for Pairs<'_> {
     }
 }
 
-/// Whether nobody knows if a change was made that failed for a fault of the network.
+/// Whether it is unknown if a change was made that failed for a fault of the network.
 ///
 /// # Panics
 ///
@@ -143,7 +183,7 @@ impl Histories {
         let answer = match answered {
             Ok(answer) => Some(answer),
             Err(error) if is_unknown(&error) => None,
-            // It was not done, or so it says: if it was, its value is nobody's.
+            // The answer is that it was not done: if it was, its value belongs to no write.
             Err(_) => return,
         };
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,7 +25,7 @@ const HAS_GUARD_WAIT: u8 = 2;
 const HAS_STACK_TIME: u8 = 4;
 const HAS_OUTCOME: u8 = 8;
 
-/// What the next access of a block is told apart from.
+/// What the next access of a block is encoded against.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Before {
     time_ns: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The directory of a trace: which files there are, and who writes them.
+//! The directory of a trace: which files there are, and the lock of its writer.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, TryLockError};
@@ -31,7 +31,7 @@ pub(crate) struct Directory {
     files: VecDeque<One>,
     pub(crate) deleted_files: u64,
     pub(crate) deleted_records: u64,
-    /// Its lock says that somebody writes here.
+    /// Held locked while this process writes here.
     _lock: File,
 }
 
@@ -40,7 +40,8 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// `Busy` where somebody writes a trace there, `Exists` where it holds that of another store.
+    /// `Busy` where another process writes a trace there, `Exists` where it holds that of another
+    /// store.
     pub(crate) fn take(path: &Path, store_id: u128) -> Result<Self> {
         let failed = |error| {
             Error::from_io("use a directory for the trace", error).with("directory", path.display())
@@ -101,7 +102,7 @@ impl Directory {
             let Some(oldest) = self.files.front().copied() else { break };
             let path = self.path_of(oldest.number);
             match fs::remove_file(&path) {
-                // Somebody else may have done it.
+                // Another process may have done it.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(Error::from_io("delete the oldest file of the trace", error)
                         .with("file", path.display()));
@@ -139,14 +140,14 @@ fn try_lock(directory: &File) -> bool {
     for _ in 0..LOCK_TRIES {
         match directory.try_lock() {
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            // A file system without locks: nobody can be told apart there.
+            // A file system without locks: a writer cannot be detected there.
             Ok(()) | Err(TryLockError::Error(_)) => return true,
         }
     }
     false
 }
 
-/// Whether somebody writes a trace in a directory.
+/// Whether a process writes a trace in a directory.
 pub(crate) fn is_written(path: &Path) -> bool {
     let Ok(directory) = File::open(path) else { return false };
     matches!(directory.try_lock_shared(), Err(TryLockError::WouldBlock))

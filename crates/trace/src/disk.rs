@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that writes the files, so that nobody else ever waits for the trace's disk.
+//! The thread that writes the files, so that no other thread ever waits for the trace's disk.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -151,7 +151,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// The thread ends once it has done what it was handed, whoever waits for that.
+    /// The thread ends once it has written what it was handed, which this does not wait for.
     fn drop(&mut self) {
         self.desk.state().is_ending = true;
         self.desk.changed.notify_all();

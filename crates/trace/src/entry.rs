@@ -186,6 +186,7 @@ impl Decoder<'_> {
             0 => Ok(Persistency::None),
             1 => Ok(Persistency::Process),
             2 => Ok(Persistency::Storage),
+            3 => Ok(Persistency::Shared),
             _ => Err(Wrong("there is no such level")),
         }
     }

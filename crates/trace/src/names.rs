@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names that can be told apart and not guessed.
+//! Hashed names: equal names stay equal, and none can be guessed.
 
 use siphasher::sip128::SipHasher24;
 use terrace_core::Key;

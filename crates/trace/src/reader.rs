@@ -45,12 +45,12 @@ pub enum Damage {
         /// Up to the next whole block.
         bytes: u64,
     },
-    /// A whole block that nobody writes.
+    /// A whole block with content that no writer makes.
     Content {
-        /// Why nobody would.
+        /// What is wrong with it.
         why: &'static str,
     },
-    /// The file was not ended, and nobody writes it: its last records are missing.
+    /// The file was not ended, and no process writes it: its last records are missing.
     Torn {
         /// The beginning of a block, at its end.
         bytes: u64,
@@ -90,7 +90,7 @@ struct Now {
     head: Option<Head>,
     subjects: HashMap<(Slot, u32), Subject>,
     entries: Entries,
-    /// The blocks to read, by offset, where the index told which.
+    /// The blocks to read, by offset, where the index has them.
     wanted: Option<VecDeque<u64>>,
     block: Option<Block>,
     is_next: bool,
@@ -143,7 +143,7 @@ impl Reader {
         self
     }
 
-    /// Whether somebody wrote the trace when it was opened.
+    /// Whether a process wrote the trace when it was opened.
     pub fn is_live(&self) -> bool {
         self.is_live
     }

@@ -10,7 +10,7 @@ use terrace_core::{
 pub enum Record {
     /// Something happened.
     Access(Access),
-    /// All live segments follow, each as a [`State`]: whoever keeps a view begins a new one.
+    /// All live segments follow, each as a [`State`]: a reader that keeps a view begins a new one.
     Snapshot(Snapshot),
     /// A segment, as it is in the view from here on.
     State(State),

@@ -23,8 +23,8 @@ const SLOTS_AHEAD_PER_STATE: usize = 16;
 
 /// Follows a trace and keeps the view as the policy had it.
 ///
-/// Whoever replays a recording gives every item to [`Scene::take`] and does with his policy what
-/// the steps say, with [`Scene::view`] as it is then.
+/// A replay gives every item to [`Scene::take`] and calls its policy as the steps say, with
+/// [`Scene::view`] as it is then.
 #[derive(Debug)]
 pub struct Scene {
     /// Whether the file is of a recording with decisions; of others there is nothing to replay.

@@ -19,7 +19,7 @@ use crate::record::{Access, Head, PolicyChange, Round, Snapshot, State, Subject,
 /// Least that a trace may be bounded to.
 pub const MAX_BYTES_MIN: u64 = 4 << 20;
 
-/// What a trace is bounded to where nobody says so.
+/// The default bound of a trace.
 pub const MAX_BYTES_DEFAULT: u64 = 1_000_000_000;
 
 /// Most bytes of one file.
@@ -49,7 +49,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Most bytes of all its files; at least [`MAX_BYTES_MIN`].
     pub max_bytes: u64,
-    /// Hash names with this: a number that nobody can guess and that is kept nowhere.
+    /// Hash names with this: an unguessable number that is kept nowhere.
     pub salt: Option<u128>,
     /// Record the policy's inputs and decisions, too.
     pub has_decisions: bool,
@@ -107,7 +107,7 @@ pub struct Report {
     pub lost_records: u64,
     /// Files of the directory that were deleted so far to keep the bound.
     pub deleted_files: u64,
-    /// Why nothing is recorded any more: what the disk said.
+    /// Why nothing is recorded any more: the error of the disk.
     pub failure: Option<String>,
 }
 
@@ -236,7 +236,7 @@ impl Writer {
             summed_up_events: 0,
         };
         writer.begin_file();
-        // A disk that cannot be written to says so now, where somebody listens.
+        // An error of a disk that cannot be written to is returned now, while the caller listens.
         writer.disk.wait(PATIENCE);
         match writer.disk.progress().failure {
             Some(failure) => {
@@ -473,8 +473,8 @@ impl Writer {
         let count = blocks.len();
         let longest = if self.is_patient { PATIENCE } else { Duration::ZERO };
         if !self.disk.blocks(blocks, longest) {
-            // What these would have told of segments is told again, in a file that says how much
-            // is missing.
+            // The segments that these records would have described are described again, in a file
+            // that states how much is missing.
             self.head.lost_records += u64::from(records);
             self.is_patient = false;
             self.end_file();

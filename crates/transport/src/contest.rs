@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which of two ways of waiting is quicker.
 
-/// How somebody waits.
+/// How a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Asleep until something comes.
@@ -28,7 +28,7 @@ const BLOCK_MESSAGES: u64 = 64;
 const PAUSE_BLOCKS: u32 = 2;
 const PAUSE_BLOCKS_MAX: u32 = 32;
 
-/// After such a time nobody was waiting for an answer: it says nothing of how to wait.
+/// After such a time no thread was waiting for an answer: the sample is not used.
 const IDLE_NS: u64 = 10_000_000;
 
 /// The unit of ratios, and how far from it a single one counts at most, either way.
@@ -217,7 +217,8 @@ mod tests {
         ways(&mut contest, blocks(32 + 10), times(90_000, 600_000));
         assert_eq!(contest.usual, Way::Sleep);
         ways(&mut contest, 100_000, times(90_000, 600_000));
-        // They went: nobody knows before the next trial. What was believed fades with a few more.
+        // They ended: nothing is known before the next trial. The old estimate fades with a few
+        // more.
         ways(&mut contest, blocks(32 + 70), times(90_000, 50_000));
         assert_eq!(contest.usual, Way::Look);
     }
@@ -271,7 +272,7 @@ mod tests {
     fn time_in_which_nobody_asked_does_not_count() {
         let mut contest = Contest::default();
         let mut count = 0;
-        // Whoever looks always has the rest behind it.
+        // The thread that looks always has the rest behind it.
         let paused = |way| {
             count += 1;
             if way == Way::Look && count % 10 == 0 { IDLE_NS } else { times(80_000, 50_000)(way) }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use terrace_core::{Error, Result};
 
-/// The port of a server unless another is said. Not assigned to anything by IANA.
+/// The default port of a server. Not assigned to anything by IANA.
 pub const PORT_DEFAULT: u16 = 7420;
 
 /// Where a server listens.

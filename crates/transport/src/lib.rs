@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections between clients and servers: addresses, sockets, secrets, encryption. Nothing
-//! here knows what is said on them.
+//! Connections between clients and servers: addresses, sockets, secrets, encryption. Nothing here
+//! knows the protocol that runs over them.
 
 mod contest;
 mod endpoint;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that nobody but their owner may know.
+//! Files that only their owner may read.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,8 +12,8 @@ use terrace_core::{Error, ErrorKind, Result};
 ///
 /// # Errors
 ///
-/// `Denied` where others than its owner can read or write the file, or it belongs to somebody else
-/// than this user or root; `NotFound`, `Invalid` (longer than `bytes_max`), `Io`.
+/// `Denied` where others than its owner can read or write the file, or it belongs to another user
+/// than this one or root; `NotFound`, `Invalid` (longer than `bytes_max`), `Io`.
 pub(crate) fn read_private_file(
     operation: &'static str,
     path: &Path,

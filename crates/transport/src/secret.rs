@@ -16,8 +16,8 @@ const FILE_BYTES_MAX: u64 = 4096;
 /// Length of a secret that is made here; as text it is twice as long.
 const MADE_BYTES: usize = 32;
 
-/// Where the secret is unless somebody says otherwise: `terrace/secret` in the user's configuration
-/// directory. `None` where the user has no home.
+/// The default place of the secret: `terrace/secret` in the user's configuration directory. `None`
+/// where the user has no home.
 pub fn default_secret_file() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let directory = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
@@ -29,8 +29,8 @@ pub fn default_secret_file() -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// `Denied` where others than its owner can read or write the file, or it belongs to somebody else
-/// than this user or root; `NotFound`, `Invalid` (too long), `Io`.
+/// `Denied` where others than its owner can read or write the file, or it belongs to another user
+/// than this one or root; `NotFound`, `Invalid` (too long), `Io`.
 pub fn read_secret_file(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = read_private_file("read the secret", path, FILE_BYTES_MAX)?;
     let end = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
@@ -69,7 +69,7 @@ pub fn make_secret_file(path: &Path) -> Result<()> {
     }
 }
 
-/// Fills the buffer with bytes that nobody can guess.
+/// Fills the buffer with unguessable bytes.
 ///
 /// # Errors
 ///

@@ -108,7 +108,7 @@ impl Socket {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 let mut kept = self.descriptors.lock().unwrap_or_else(PoisonError::into_inner);
                 for descriptor in descriptors {
-                    // Nobody fills this process with descriptors that it did not ask for.
+                    // A peer cannot fill this process with descriptors that it did not ask for.
                     if kept.len() < DESCRIPTORS_MAX {
                         kept.push(descriptor);
                     }
@@ -223,7 +223,7 @@ impl Transport for Socket {
 ///
 /// # Errors
 ///
-/// `Unreachable` with `Applied::No` where nobody answers within `timeout`; `Denied`.
+/// `Unreachable` with `Applied::No` where nothing answers within `timeout`; `Denied`.
 pub fn connect(endpoint: &Endpoint, timeout: Duration, clock: &dyn Clock) -> Result<Socket> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => Error::from_io("reach the server", error),
@@ -268,7 +268,7 @@ fn resolve(host: &str, port: u16, timeout: Duration) -> io::Result<Vec<SocketAdd
     std::thread::Builder::new().name("terrace-resolve".into()).spawn(move || {
         terrace_affinity::roam();
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = sender.send(found);
     })?;
     receiver.recv_timeout(timeout).unwrap_or_else(|_| {
@@ -294,12 +294,12 @@ enum ListenerKind {
 }
 
 impl Listener {
-    /// Listens. A Unix socket gets the mode 0600: only its owner, and root, can connect. One that
-    /// nobody listens on any more is replaced.
+    /// Listens. A Unix socket gets the mode 0600: only its owner, and root, can connect. One on
+    /// which no process listens any more is replaced.
     ///
     /// # Errors
     ///
-    /// `Busy` where somebody listens there, `Denied`, `Invalid`, `Io`.
+    /// `Busy` where another process listens there, `Denied`, `Invalid`, `Io`.
     pub fn bind(endpoint: &Endpoint) -> Result<Self> {
         let failed = |error: io::Error| {
             let error = match error.kind() {
@@ -359,7 +359,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let ListenerKind::Unix(_, path) = &self.kind {
-            // Whoever listens there next replaces it anyhow.
+            // The next listener there replaces it anyhow.
             let _ = std::fs::remove_file(path);
         }
     }

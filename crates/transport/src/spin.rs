@@ -18,18 +18,18 @@ const LOOK_NS: u64 = 500_000;
 /// Tries are rarer the more of them failed, down to one of so many (a power of 2).
 const RAREST: u32 = 6;
 
-/// Who gets the core back so much later gave it to somebody who needs it for longer than a message
-/// takes: it is not worth waiting awake for the next turn.
+/// A thread that gets the core back so much later lost it to one that needs it for longer than a
+/// message takes: spinning for the next turn does not pay.
 const CROWDED_NS: u64 = 100_000;
 
 /// Waits for messages: looks for the next one for a moment before it sleeps until that comes, where
 /// this is quicker.
 ///
-/// Where two sides take turns and nobody else needs the cores, it is: to sleep and be woken costs
-/// both more time than the answer. Where the other side thinks, looking finds nothing, and is tried
-/// rarely. Beside other programs, who looks takes the cores from the other side, and comes behind
-/// those it gives the core to; that differs from one moment to the next, and is found out by
-/// comparing (`Contest`).
+/// Spinning pays where two sides take turns and no other thread needs the cores: to sleep and be
+/// woken costs both more time than the answer. Where the other side computes, spinning finds
+/// nothing, and is tried rarely. Beside other programs, a spinning thread takes the cores from the
+/// other side, and is scheduled behind those that it yields to; that differs from one moment to the
+/// next, and is found out by comparing (`Contest`).
 #[derive(Debug, Default)]
 pub struct Spin {
     clock: SystemClock,
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::Socket;
 
-    /// A clock that says what it is told.
+    /// A clock that is set by hand.
     #[derive(Debug, Default)]
     struct Told(AtomicU64);
 

@@ -37,12 +37,12 @@ impl Name {
     }
 }
 
-/// Listens on a socket that only its owner, and root, can connect to. One that nobody listens on
-/// any more is replaced.
+/// Listens on a socket that only its owner, and root, can connect to. One on which no process
+/// listens any more is replaced.
 ///
 /// # Errors
 ///
-/// `AddrInUse` where somebody listens, `AlreadyExists` where something else is there; those of the
+/// `AddrInUse` where a process listens, `AlreadyExists` where something else is there; those of the
 /// system.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
@@ -53,7 +53,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path)?;
             }
-            // Its owner may be busy, or somebody else's: it is not taken away.
+            // Its owner may be busy, or it may be another user's: it is not taken away.
             _ => return Err(io::ErrorKind::AddrInUse.into()),
         }
     }
@@ -61,7 +61,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(&name.path)?)?;
-    // Nobody can connect before `listen`, so nobody comes in before this.
+    // Connecting fails before `listen`, so no connection comes in before this.
     rustix::fs::chmod(&name.path, Mode::RUSR | Mode::WUSR)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An error on its way to another process.
 
+use std::io;
+
 use terrace_core::{Applied, Error, ErrorKind, Result};
 
 use crate::codec::{Reader, Writer};
@@ -8,7 +10,7 @@ use crate::codec::{Reader, Writer};
 /// Longest message of an error; the rest is cut off.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Most errors underneath that are told.
+/// Most underlying errors that are sent.
 const SOURCES_MAX: usize = 16;
 
 /// Codes of the kinds; never given to another kind.
@@ -36,12 +38,19 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What is told of an error.
+    /// What is sent of an error.
     pub fn of(error: &Error) -> Self {
         let (message, sources) = messages(error, MESSAGE_BYTES_MAX);
         let kind = KINDS.iter().find(|(_, kind)| *kind == error.kind());
         // A kind without a code is one that the other side could not know either.
         Self { kind: kind.map_or(12, |(code, _)| *code), message, sources }
+    }
+
+    /// The kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        let kind = KINDS.iter().find(|(code, _)| *code == self.kind);
+        // What can be done about a kind of a later version is unknown here.
+        kind.map_or(ErrorKind::Io, |(_, kind)| *kind)
     }
 
     /// Leaves only the beginning of the message, and nothing of the errors underneath.
@@ -52,9 +61,7 @@ impl Failure {
 
     /// The error again; it prints as it did.
     pub fn into_error(self) -> Error {
-        let kind = KINDS.iter().find(|(code, _)| *code == self.kind);
-        // What can be done about a kind of a later version is unknown here.
-        relay(kind.map_or(ErrorKind::Io, |(_, kind)| *kind), &self.message, self.sources)
+        relay(self.kind(), &self.message, self.sources)
     }
 
     pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
@@ -97,19 +104,28 @@ fn messages(error: &Error, bytes_max: usize) -> (String, Vec<String>) {
     (cut(error.to_string()), sources)
 }
 
-/// An error that another process met, from what [`messages`] told: prints as it did there.
+/// An error of another process, from its [`messages`]: prints as it did there.
 fn relay(kind: ErrorKind, message: &str, sources: Vec<String>) -> Error {
     let error = Error::relayed(kind, message);
     // The other side is not to decide how deep they nest: they are dropped one inside another.
-    let source = sources
-        .into_iter()
-        .take(SOURCES_MAX)
-        .rev()
-        .fold(None, |inner, message| Some(Box::new(Relayed { message, inner })));
+    let source = sources.into_iter().take(SOURCES_MAX).rev().fold(None, |inner, message| {
+        Some(match (inner, os_error(&message)) {
+            (None, Some(error)) => Box::new(error) as Source,
+            (inner, _) => Box::new(Relayed { message, inner }),
+        })
+    });
     match source {
-        Some(source) => error.caused_by(source as Box<dyn std::error::Error + Send + Sync>),
+        Some(source) => error.caused_by(source),
         None => error,
     }
+}
+
+/// The error of the operating system that prints so: its text ends with its number, which is Linux's on both
+/// sides. Any other text is none.
+fn os_error(message: &str) -> Option<io::Error> {
+    let (_, number) = message.strip_suffix(')')?.rsplit_once("(os error ")?;
+    let error = io::Error::from_raw_os_error(number.parse().ok()?);
+    (error.to_string() == message).then_some(error)
 }
 
 fn shorten(mut text: String, bytes_max: usize) -> String {
@@ -121,11 +137,14 @@ fn shorten(mut text: String, bytes_max: usize) -> String {
     text
 }
 
+/// An error underneath another one.
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
 /// An error underneath one of another process.
 #[derive(Debug)]
 struct Relayed {
     message: String,
-    inner: Option<Box<Relayed>>,
+    inner: Option<Source>,
 }
 
 impl std::fmt::Display for Relayed {
@@ -151,6 +170,23 @@ mod tests {
         let head = Failure::of(&error).to_head();
         let there = Failure::from_head(&head).expect("legal").into_error();
         assert_eq!((there.kind(), there.chain()), (error.kind(), error.chain()));
+    }
+
+    #[test]
+    fn the_number_of_the_operating_system_survives() {
+        for number in [5, 12, 24, 27, 122] {
+            let source = Error::from_io("open", io::Error::from_raw_os_error(number));
+            let error = Error::new(ErrorKind::Io, "read").caused_by(source);
+            let there = Failure::of(&error).into_error();
+            assert_eq!((there.os_error(), there.chain()), (Some(number), error.chain()));
+        }
+        for odd in
+            ["(os error 24)", "Too many open files (os error 5)", "x (os error )", "os error"]
+        {
+            let error = Error::new(ErrorKind::Io, "read").caused_by(odd);
+            let there = Failure::of(&error).into_error();
+            assert_eq!((there.os_error(), there.chain()), (None, error.chain()), "{odd}");
+        }
     }
 
     #[test]

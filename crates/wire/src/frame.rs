@@ -49,7 +49,7 @@ pub const LAST_WORD: &[u8] = &[1];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Kind {
-    /// Client: its versions and a number nobody can guess.
+    /// Client: its versions and an unguessable number.
     Hello = 1,
     /// Server: the version that both speak, and its own number.
     Challenge = 2,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is said before the first request: versions, proofs, and what is served.
+//! The handshake before the first request: versions, proofs, and what is served.
 
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use terrace_core::{Access, Atomicity, Capability, Error, ErrorKind, Persistency, Result};
+use terrace_core::{Access, Atomicity, Capability, Error, ErrorKind, Persistency, Result, Writes};
 
 use crate::codec::{Reader, Writer, wrong};
 
@@ -28,7 +28,7 @@ pub struct Hello {
     pub version_min: u16,
     /// … and the newest.
     pub version_max: u16,
-    /// A number that nobody can guess.
+    /// An unguessable number.
     pub nonce: [u8; NONCE_BYTES],
 }
 
@@ -39,7 +39,7 @@ pub struct Challenge {
     pub version: u16,
     /// Whether the client has to prove that it knows the secret.
     pub needs_proof: bool,
-    /// A number that nobody can guess.
+    /// An unguessable number.
     pub nonce: [u8; NONCE_BYTES],
 }
 
@@ -61,14 +61,14 @@ pub struct Welcome {
     pub proof: [u8; PROOF_BYTES],
     /// The store's number: of all its servers, at all times.
     pub store_id: u128,
-    /// Another number each time that the session begins: who finds another one than before has lost
-    /// its handles, and the answers that were kept for it.
+    /// Another number each time that the session begins: a client that finds another one than
+    /// before has lost its handles, and the answers that were kept for it.
     pub life: u64,
     /// What the store can do.
     pub capability: Capability,
     /// What the store calls itself.
     pub target: String,
-    /// Which opening of the store is served; said since [`crate::VERSION_TELLS_OPENINGS`].
+    /// Which opening of the store is served; sent since [`crate::VERSION_TELLS_OPENINGS`].
     pub openings: Openings,
 }
 
@@ -190,6 +190,7 @@ impl Welcome {
             0 => Persistency::None,
             1 => Persistency::Process,
             2 => Persistency::Storage,
+            3 => Persistency::Shared,
             _ => return Err(wrong("a level of persistency is unknown")),
         };
         let capability = Capability {
@@ -202,6 +203,10 @@ impl Welcome {
             leases: input.flag()?,
             keeps_data: input.flag()?,
             labels: input.flag()?,
+            // A served store brings what is written to a tier that takes it, and divides what is
+            // too large.
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         };
         let target = input.text()?.into();
         let openings = match input.end() {
@@ -227,25 +232,25 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who proves that it knows the secret. Proofs of one side are none of the other, so that neither
-/// can be sent back.
+/// The side that proves that it knows the secret. A proof of one side is not valid for the other,
+/// so that neither can be sent back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who connects.
+    /// The side that connects.
     Client,
-    /// Who serves.
+    /// The side that serves.
     Server,
 }
 
-/// What both sides have said when they prove themselves.
+/// What both sides have sent when they prove themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct Transcript<'a> {
     /// Of the client.
     pub hello: &'a Hello,
     /// Of the server.
     pub challenge: &'a Challenge,
-    /// What only the two ends of an encrypted channel know, so that nobody in between can pass a
-    /// proof on; empty where the channel is not encrypted.
+    /// What only the two ends of an encrypted channel know, so that a relay in between cannot pass
+    /// a proof on; empty where the channel is not encrypted.
     pub channel: &'a [u8],
 }
 
@@ -326,6 +331,8 @@ mod tests {
                 leases: false,
                 keeps_data: true,
                 labels: false,
+                writes: Writes::InPlace,
+                object_bytes_max: u64::MAX,
             },
             target: "file:/srv".into(),
             openings: Openings::default(),

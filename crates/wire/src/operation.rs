@@ -33,6 +33,8 @@ pub enum Operation {
     Delete { key: Key },
     /// Opens an object.
     Open(Opening),
+    /// Begins a new value of an object; its access is ignored.
+    Draft(Opening),
     /// Asks for the identity stored with an object.
     Identity { key: Key },
     /// Replaces it.
@@ -137,6 +139,8 @@ pub enum OnHandle {
     Lease,
     /// Tells of reads through a descriptor: how many, and their bytes together.
     NoteReads { count: u64, bytes: u64 },
+    /// Makes the key of a draft name it.
+    Publish,
 }
 
 /// What a transaction has read so far.
@@ -217,8 +221,9 @@ impl Operation {
             Operation::Create { .. }
             | Operation::Write { .. }
             | Operation::Delete { .. }
-            // Also when it creates nothing: a handle that nobody knows would stay open.
+            // Also when it creates nothing: a handle that the client does not know would stay open.
             | Operation::Open(_)
+            | Operation::Draft(_)
             | Operation::SetIdentity { .. }
             | Operation::SetSuperblock { .. }
             | Operation::KvPut { .. }
@@ -232,7 +237,8 @@ impl Operation {
                     | OnHandle::Stat
                     | OnHandle::Sync
                     | OnHandle::Lease
-                    // Nobody waits for their answers, and numbers of handles are not given again.
+                    // The client does not wait for their answers, and numbers of handles are not
+                    // given again.
                     | OnHandle::Close
                     | OnHandle::NoteReads { .. }
             ),
@@ -256,6 +262,8 @@ impl Operation {
     pub fn is_repeatable(&self) -> bool {
         match self {
             Operation::Open(opening) => opening.create != Create::New,
+            // The one of the server before is gone with that.
+            Operation::Draft(_) => true,
             Operation::On {
                 what:
                     OnHandle::Write { .. }
@@ -290,7 +298,7 @@ impl Operation {
             | Operation::Delete { key }
             | Operation::Identity { key }
             | Operation::SetIdentity { key, .. } => Some(key),
-            Operation::Open(opening) => Some(&opening.key),
+            Operation::Open(opening) | Operation::Draft(opening) => Some(&opening.key),
             _ => None,
         }
     }
@@ -381,6 +389,10 @@ fn write_operation(operation: &Operation, is_same: bool, out: &mut Writer<'_>) {
             keyed(8, key);
             write_identity(identity, out);
         }
+        Operation::Draft(opening) => {
+            keyed(9, &opening.key);
+            write_opening(opening, out);
+        }
         Operation::List { namespace, prefix, cursor, max } => {
             out.u8(16).text(namespace).text(prefix).list(cursor).u32(*max);
         }
@@ -457,6 +469,7 @@ fn read_operation(input: &mut Reader<'_>, last: Option<&Key>) -> Result<Operatio
         6 => Operation::Open(read_opening(key(input)?, input)?),
         7 => Operation::Identity { key: key(input)? },
         8 => Operation::SetIdentity { key: key(input)?, identity: Box::new(read_identity(input)?) },
+        9 => Operation::Draft(read_opening(key(input)?, input)?),
         16 => Operation::List {
             namespace: input.text()?.into(),
             prefix: input.text()?.into(),
@@ -564,6 +577,7 @@ fn write_on_handle(what: &OnHandle, out: &mut Writer<'_>) {
         OnHandle::Close => _ = out.u8(11),
         OnHandle::Lease => _ = out.u8(12),
         OnHandle::NoteReads { count, bytes } => _ = out.u8(13).u64(*count).u64(*bytes),
+        OnHandle::Publish => _ = out.u8(15),
     }
 }
 
@@ -584,6 +598,7 @@ fn read_on_handle(input: &mut Reader<'_>) -> Result<OnHandle> {
         12 => OnHandle::Lease,
         13 => OnHandle::NoteReads { count: input.u64()?, bytes: input.u64()? },
         14 => OnHandle::Allocate { range: input.u64()?..input.u64()?, end: End::Stays },
+        15 => OnHandle::Publish,
         _ => return Err(unknown("an operation on a handle is unknown").with("code", code)),
     })
 }

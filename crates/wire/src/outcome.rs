@@ -52,6 +52,8 @@ pub enum Outcome {
     /// A descriptor of the object's file comes with the frame, unless this is `None`; behind it one
     /// of the page of words, where there is a word.
     Leased(Option<Leased>),
+    /// A draft was published; the label of the value that it replaced, empty for none.
+    Published(Arc<[u8]>),
 }
 
 /// An object that a server opened.
@@ -166,6 +168,7 @@ fn write_outcome(outcome: &Outcome, bytes: &mut Vec<u8>) {
                 out.u64(leased.generation);
             }
         }
+        Outcome::Published(label) => _ = out.u8(18).list(label),
     }
 }
 
@@ -237,6 +240,7 @@ fn read_outcome(input: &mut Reader<'_>) -> Result<Outcome> {
             }
             false => None,
         }),
+        18 => Outcome::Published(input.list()?.into()),
         _ => return Err(wrong("an outcome is unknown")),
     })
 }

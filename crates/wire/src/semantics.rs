@@ -64,7 +64,7 @@ mod tests {
         };
         assert_eq!(pack_semantics(&semantics), 0x2_1212);
         assert_eq!(unpack_semantics(0x2_1212).expect("known"), semantics);
-        for unknown in [0x3, 0x30, 0x300, 0x2000, 0x3_0000, 0x10_0000, u32::MAX] {
+        for unknown in [0x3, 0x30, 0x300, 0x2000, 0x4_0000, 0x10_0000, u32::MAX] {
             let error = unpack_semantics(unknown).expect_err("unknown");
             assert_eq!(error.kind(), ErrorKind::Unsupported);
         }

@@ -45,7 +45,7 @@ const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 ///
 /// One is enough only because we rotate memtables ourselves. Where fjall does, every put to a full
 /// memtable queues a request; the worker that serves the first then waits for room in that queue,
-/// which nobody else empties, and memtable and journal grow without bound.
+/// which no other thread empties, and memtable and journal grow without bound.
 const WORKER_THREADS: usize = 1;
 
 /// Open tables: a catalog of 10 million segments has about 30.
@@ -68,7 +68,7 @@ pub struct Fjall {
     pairs: Keyspace,
     path: PathBuf,
     target: String,
-    /// Held through a transaction, so that it sees nobody else's changes.
+    /// Held through a transaction, which therefore sees no other changes.
     writer: Mutex<()>,
     /// Odd while a commit is applied; see [`Kv::get`].
     commit_sequence: AtomicU64,
@@ -94,8 +94,8 @@ impl Fjall {
     ///
     /// # Errors
     ///
-    /// `Busy` (somebody has it open), `Corrupt` (damaged files, or durable commits are missing),
-    /// `Unsupported` (written by another version of fjall), `Denied`, `NoSpace`, `Io`.
+    /// `Busy` (another process has it open), `Corrupt` (damaged files, or durable commits are
+    /// missing), `Unsupported` (written by another version of fjall), `Denied`, `NoSpace`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
         spare::with_all(path, || Self::open_as_is(path))
     }
@@ -229,7 +229,7 @@ impl Fjall {
 
 impl Drop for Fjall {
     fn drop(&mut self) {
-        // Only to notice damage later; who needs the commits to be durable has waited for them.
+        // Only to notice damage later; callers that need durable commits have waited for them.
         let last = Ticket(self.committed.load(Ordering::Acquire));
         let _ = self.group.wait(last, || self.sync());
     }
@@ -348,7 +348,7 @@ fn translated(operation: &'static str, error: fjall::Error) -> Error {
         fjall::Error::Io(source) | fjall::Error::Storage(LsmError::Io(source)) => {
             match source.kind() {
                 // No caller names these files or offsets: one that is missing, too short or
-                // unreadable was damaged by somebody else.
+                // unreadable was damaged from outside.
                 Os::NotFound
                 | Os::AlreadyExists
                 | Os::UnexpectedEof

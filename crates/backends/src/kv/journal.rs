@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Syncs fjall's journal without stopping commits.
 //!
-//! `Database::persist` holds the journal's lock while the disk works: nobody can commit meanwhile,
-//! so each sync finds only one or two commits to make durable, and threads that need no sync wait
-//! for those that do. A descriptor of our own on the same file has the same effect without the
-//! lock, because every batch was written to the operating system before it was acknowledged.
+//! `Database::persist` holds the journal's lock while the disk works: no thread can commit
+//! meanwhile, so each sync finds only one or two commits to make durable, and threads that need no
+//! sync wait for those that do. A descriptor of our own on the same file has the same effect
+//! without the lock, because every batch was written to the operating system before it was
+//! acknowledged.
 
 use std::fs::File;
 use std::io;
@@ -20,8 +21,8 @@ use terrace_core::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(super) struct Journal {
     directory: PathBuf,
-    /// Opened once per journal: only a descriptor that was open at the time is told of an error
-    /// of the disk.
+    /// Opened once per journal: the kernel reports an error of the disk only to descriptors that
+    /// were open at the time.
     newest: Mutex<Option<(u64, File)>>,
 }
 

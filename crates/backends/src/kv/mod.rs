@@ -58,8 +58,8 @@ pub const ENGINES: &[Engine] = &[
 ///
 /// # Errors
 ///
-/// `Invalid` (no such engine, or the pairs of another one are there), `Busy` (somebody has it
-/// open), `Corrupt` (damaged files), `Denied`, `NoSpace`, `Io`.
+/// `Invalid` (no such engine, or the pairs of another one are there), `Busy` (another process has
+/// it open), `Corrupt` (damaged files), `Denied`, `NoSpace`, `Io`.
 pub fn open_kv(engine: &str, path: &Path) -> Result<Arc<dyn Kv>> {
     const OPERATION: &str = "open a key-value engine";
     let Some(entry) = ENGINES.iter().find(|entry| entry.name == engine) else {
@@ -117,7 +117,7 @@ fn check_value(key: &[u8], value: &[u8]) -> Result<()> {
 const FAILED: &str = "an earlier write failed, as on a full disk, and nothing is changed since: give \
                       the disk room, and start the process that has the store open again";
 
-/// Refuses to wait for a commit that nobody made: it would never become durable.
+/// Refuses to wait for a commit that was never made: it would never become durable.
 fn check_ticket(ticket: Ticket, committed: u64) -> Result<()> {
     if ticket.0 > committed {
         return Err(Error::invalid("wait for a commit", "no commit has this ticket")

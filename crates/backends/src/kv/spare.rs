@@ -108,7 +108,8 @@ impl Spare {
         let (Some(file), Some(mut available_bytes)) = (&self.file, self.available()) else {
             return;
         };
-        // The file says it: who tries to open the engine as well comes by here before it is refused.
+        // The file has it: a process that tries to open the engine as well comes by here before it
+        // is refused.
         let mut kept_bytes = file.metadata().map_or(0, |file| file.blocks() * 512);
         let least_bytes = self.whole_bytes / 2;
         let missing_bytes = self.whole_bytes.saturating_sub(kept_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A backend that fails when told to.
+//! A backend that fails on demand.
 //!
 //! It fails operations; it never loses what was written. What a loss of power takes away is
 //! simulated by `terrace_testkit::SimTier`.
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Begun, Capability, Create, Cursor, End, Error, ErrorKind,
-    FileLease, Identity, Key, Later, Object, Op, Open, Page, Random, ReadDone, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, WriteDone, execute_each,
+    Access, Atomicity, Backend, Begun, Capability, Create, Cursor, Draft, End, Error, ErrorKind,
+    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Random, ReadDone,
+    ReadSummary, Result, Semantics, Space, Stat, Superblock, WriteDone, execute_each,
 };
 
 /// A kind of operation that can fail.
@@ -21,8 +21,10 @@ use terrace_core::{
 pub enum FaultPoint {
     /// Opening an object that need not be created.
     Open,
-    /// Opening an object that may be created.
+    /// Opening an object that may be created, and beginning a draft.
     Create,
+    /// `Draft::publish`.
+    Publish,
     /// `read_at` and `next_data`.
     Read,
     /// `read_later`, which leaves everything to `read_at` where nothing hits it.
@@ -91,7 +93,7 @@ struct State {
     life: u64,
     injected: u64,
     hanging: u64,
-    /// Counts releases: who hangs waits for the next one.
+    /// Counts releases: a call that hangs waits for the next one.
     releases: u64,
 }
 
@@ -264,6 +266,17 @@ impl Faulty {
         Self { inner, faults, target }
     }
 
+    fn object(&self, inner: Arc<dyn Object>, key: &Key, life: u64) -> FaultyObject {
+        FaultyObject {
+            inner,
+            faults: Arc::clone(&self.faults),
+            target: self.target.clone(),
+            key: key.clone(),
+            life,
+            has_sync_failed: AtomicBool::new(false),
+        }
+    }
+
     /// Passes an operation that belongs to no handle.
     fn pass(&self, point: FaultPoint) -> Result<()> {
         let life = self.faults.state().life;
@@ -290,14 +303,17 @@ impl Backend for Faulty {
             Create::Never => FaultPoint::Open,
             Create::IfMissing | Create::New => FaultPoint::Create,
         })?;
-        Ok(Box::new(FaultyObject {
-            inner: self.inner.open(key, how)?,
-            faults: Arc::clone(&self.faults),
-            target: self.target.clone(),
-            key: key.clone(),
-            life,
-            has_sync_failed: AtomicBool::new(false),
-        }))
+        let inner = self.inner.open(key, how)?;
+        Ok(Box::new(self.object(Arc::from(inner), key, life)))
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        self.capability().check_atomicity("replace an object", how.semantics.atomicity)?;
+        let life = self.faults.state().life;
+        self.pass(FaultPoint::Create)?;
+        let inner = self.inner.draft(key, how)?;
+        let object = Arc::new(self.object(inner.object(), key, life));
+        Ok(Box::new(FaultyDraft { inner, object }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
@@ -362,8 +378,25 @@ impl Backend for Faulty {
     }
 }
 
+struct FaultyDraft {
+    inner: Box<dyn Draft>,
+    object: Arc<FaultyObject>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Draft for FaultyDraft {
+    fn object(&self) -> Arc<dyn Object> {
+        Arc::clone(&self.object) as _
+    }
+
+    fn publish(&self) -> Result<Option<Arc<[u8]>>> {
+        self.object.pass(FaultPoint::Publish)?;
+        self.inner.publish()
+    }
+}
+
 struct FaultyObject {
-    inner: Box<dyn Object>,
+    inner: Arc<dyn Object>,
     faults: Arc<Faults>,
     target: String,
     key: Key,
@@ -464,6 +497,10 @@ impl Object for FaultyObject {
 
     fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     fn note_reads(&self, reads: &ReadSummary) {

@@ -6,13 +6,14 @@ use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Bound, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
-    FileLease, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Draft, End, Error, ErrorKind,
+    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary,
+    Result, Semantics, Space, Stat, Superblock, SystemClock, Writes, check_extent, check_range,
+    execute_each,
 };
 
 /// Keeps objects in main memory, up to a bound, until it is dropped.
@@ -103,8 +104,14 @@ impl Memory {
                 Create::IfMissing | Create::Never => Ok(Arc::clone(contents)),
             };
         }
+        let contents = self.new_contents(how);
+        names.insert(key.name().into(), Arc::clone(&contents));
+        Ok(contents)
+    }
+
+    fn new_contents(&self, how: &Open) -> Arc<RwLock<Contents>> {
         let now_ns = self.shared.clock.wall_ns();
-        let contents = Arc::new(RwLock::new(Contents {
+        Arc::new(RwLock::new(Contents {
             bytes: Vec::new(),
             promised_bytes: 0,
             identity: how.identity.as_deref().cloned(),
@@ -112,9 +119,22 @@ impl Memory {
             created_ns: now_ns,
             modified_ns: now_ns,
             is_deleted: false,
-        }));
-        names.insert(key.name().into(), Arc::clone(&contents));
-        Ok(contents)
+        }))
+    }
+
+    /// Refuses what main memory cannot promise.
+    fn check(&self, operation: &'static str, key: &Key, how: &Open) -> Result<()> {
+        self.capability().check_atomicity(operation, how.semantics.atomicity)?;
+        let asked = how.semantics.persistency;
+        if how.access == Access::Write && asked > Persistency::None {
+            return Err(Error::new(ErrorKind::Unsupported, operation)
+                .because("main memory is lost with the process")
+                .with("key", key)
+                .with("persistency", asked)
+                .with("target", TARGET));
+        }
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", TARGET))
     }
 }
 
@@ -135,21 +155,13 @@ impl Backend for Memory {
             leases: false,
             keeps_data: true,
             labels: true,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        self.capability().check_atomicity("open an object", how.semantics.atomicity)?;
-        let asked = how.semantics.persistency;
-        if how.access == Access::Write && asked > Persistency::None {
-            return Err(Error::new(ErrorKind::Unsupported, "open an object")
-                .because("main memory is lost with the process")
-                .with("key", key)
-                .with("persistency", asked)
-                .with("target", TARGET));
-        }
-        how.check_label(&self.capability())
-            .map_err(|error| error.with("key", key).with("target", TARGET))?;
+        self.check("open an object", key, how)?;
         let contents = match how.create {
             Create::Never => self.contents("open an object", key)?,
             // Most objects that may be created are there: look without excluding others.
@@ -163,6 +175,21 @@ impl Backend for Memory {
         let label = read(&contents).label.clone();
         let (key, access) = (key.clone(), how.access);
         Ok(Box::new(MemoryObject { shared, key, contents, label, access }))
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        let how = Open { access: Access::Write, ..how.clone() };
+        self.check(REPLACE, key, &how)?;
+        check_create(how.create, self.contents(REPLACE, key).is_ok(), key)?;
+        let object = Arc::new(MemoryObject {
+            shared: Arc::clone(&self.shared),
+            key: key.clone(),
+            contents: self.new_contents(&how),
+            label: how.label,
+            access: Access::Write,
+        });
+        let is_published = AtomicBool::new(false);
+        Ok(Box::new(MemoryDraft { memory: self.clone(), create: how.create, object, is_published }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
@@ -180,10 +207,7 @@ impl Backend for Memory {
             shard.remove(key.namespace());
         }
         drop(shard);
-        let mut contents = write(&contents);
-        contents.is_deleted = true;
-        self.shared.used_bytes.fetch_sub(contents.taken_bytes(), Ordering::Relaxed);
-        (contents.bytes, contents.promised_bytes) = (Vec::new(), 0);
+        self.shared.free(&contents);
         Ok(())
     }
 
@@ -265,6 +289,68 @@ impl Backend for Memory {
 
     fn sync_all(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+impl Shared {
+    /// Ends an object that no key names any more.
+    fn free(&self, contents: &RwLock<Contents>) {
+        let mut contents = write(contents);
+        contents.is_deleted = true;
+        self.used_bytes.fetch_sub(contents.taken_bytes(), Ordering::Relaxed);
+        (contents.bytes, contents.promised_bytes) = (Vec::new(), 0);
+    }
+}
+
+/// A new value that no key names before it is published.
+struct MemoryDraft {
+    memory: Memory,
+    create: Create,
+    object: Arc<MemoryObject>,
+    is_published: AtomicBool,
+}
+
+impl Draft for MemoryDraft {
+    fn object(&self) -> Arc<dyn Object> {
+        Arc::clone(&self.object) as _
+    }
+
+    fn publish(&self) -> Result<Option<Arc<[u8]>>> {
+        let key = &self.object.key;
+        let mut shard = write(self.memory.shard(key));
+        if self.is_published.load(Ordering::Relaxed) {
+            return Err(Error::invalid(REPLACE, "the draft was published before").with("key", key));
+        }
+        let found = shard.get(key.namespace()).and_then(|names| names.get(key.name()));
+        check_create(self.create, found.is_some(), key)?;
+        let names = shard.entry(key.namespace().into()).or_default();
+        let old = names.insert(key.name().into(), Arc::clone(&self.object.contents));
+        self.is_published.store(true, Ordering::Relaxed);
+        drop(shard);
+        let Some(old) = old else { return Ok(None) };
+        self.memory.shared.free(&old);
+        let label = read(&old).label.clone();
+        Ok(label)
+    }
+}
+
+impl Drop for MemoryDraft {
+    fn drop(&mut self) {
+        if !*self.is_published.get_mut() {
+            self.memory.shared.free(&self.object.contents);
+        }
+    }
+}
+
+const REPLACE: &str = "replace an object";
+
+fn check_create(create: Create, is_there: bool, key: &Key) -> Result<()> {
+    match (create, is_there) {
+        (Create::New, true) => {
+            Err(Error::new(ErrorKind::Exists, REPLACE).with("key", key).with("target", TARGET))
+        }
+        (Create::Never, false) => Err(not_found(REPLACE, key)),
+        _ => Ok(()),
     }
 }
 
@@ -437,6 +523,10 @@ impl Object for MemoryObject {
 
     fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}

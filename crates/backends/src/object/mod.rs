@@ -5,6 +5,7 @@ mod faulty;
 mod file;
 mod memory;
 mod null;
+mod s3;
 mod throttle;
 
 pub use faulty::{Effect, FaultPoint, Faults, Faulty, When};
@@ -13,4 +14,5 @@ pub use file::fuzzing;
 pub use file::{File, FileSettings, path_below};
 pub use memory::Memory;
 pub use null::Null;
+pub use s3::{S3, S3Settings};
 pub use throttle::{Rates, Throttle};

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
-    FileLease, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
+    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary,
+    Result, Semantics, Space, Stat, Superblock, SystemClock, Writes, check_extent, check_range,
+    execute_each,
 };
 
 /// Keeps the keys, sizes, times and identities of objects and forgets their bytes: all read as
@@ -112,6 +113,8 @@ impl Backend for Null {
             leases: false,
             keeps_data: false,
             labels: false,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         }
     }
 
@@ -378,6 +381,10 @@ impl Object for NullObject {
 
     fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use terrace_core::{
     Access, Backend, BatchOrdering, Capability, Clock, Create, Cursor, End, ErrorKind, FileLease,
-    Identity, Key, Later, Object, Op, Open, Page, ReadSummary, Reply, Request, Result, Semantics,
-    Space, Stat, Superblock, execute_strictly,
+    HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, ReadSummary, Reply, Request, Result,
+    Semantics, Space, Stat, Superblock, execute_strictly,
 };
 
 /// Makes a backend as slow as [`Rates`] say.
@@ -243,6 +243,10 @@ impl Object for ThrottledObject {
 
     fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     fn note_reads(&self, reads: &ReadSummary) {

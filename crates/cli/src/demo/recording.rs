@@ -103,14 +103,6 @@ pub(crate) struct Phase {
 }
 
 impl Recording {
-    /// When the last thing happened.
-    pub(crate) fn end_s(&self) -> f64 {
-        let phases = self.phases.iter().map(|phase| phase.end_s);
-        let moves = self.objects.iter().flat_map(|object| &object.moves).map(|it| it.at_s);
-        let fill = self.fill.last().map(|sample| sample.at_s);
-        phases.chain(moves).chain(fill).fold(0.0, f64::max)
-    }
-
     /// Migrations that were carried out.
     pub(crate) fn moves(&self) -> usize {
         self.objects.iter().map(|object| object.moves.len()).sum()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What drawings in SVG share: colours, places for values, text.
+//! What drawings share: colours, places for values, text.
 
 pub(crate) mod plot;
+pub(crate) mod timeline;
 
 use std::fmt::Write;
 

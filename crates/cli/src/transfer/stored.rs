@@ -1,38 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects in the store.
 
-use terrace_core::{
-    Access, Backend, Create, End, ErrorKind, Hint, Key, Object, ObjectExt, Open, Semantics,
-};
-use terrace_items::{Collection, Item};
+use std::sync::Arc;
+
+use terrace_core::{Backend, Create, Hint, Key, Object, ObjectExt, Open, Semantics, with_object};
+use terrace_items::Collection;
 use terrace_store::Store;
 
-use super::{Source, Target};
+use super::{PIECE_BYTES, Source, Target};
 use crate::failure::{Result, about};
 
-/// An object, from its beginning.
+/// An object as it was when it was opened, from its beginning.
 pub(crate) struct StoredSource {
     object: Box<dyn Object>,
     key: Key,
     size_bytes: u64,
     offset_bytes: u64,
+    /// Its first bytes, until they are taken.
+    first: Vec<u8>,
 }
 
 impl StoredSource {
     /// Opens an object.
     pub(crate) fn open(store: &Store, key: &Key) -> Result<Self> {
-        let object = store.open(key, &Open::read()).map_err(|error| about(error, key))?;
-        Self::of(key.clone(), object)
+        let open = || Ok((key.clone(), store.open(key, &Open::read())?));
+        Self::of(&open).map_err(|error| about(error, key).into())
     }
 
-    /// Takes an open item.
-    pub(crate) fn of_item(item: Item) -> Result<Self> {
-        Self::of(item.key().clone(), item.into_object())
+    /// Opens the object of an item.
+    pub(crate) fn open_item(collection: &Collection, name: &str) -> Result<Self> {
+        let open = || {
+            let item = collection.open(name, &Open::read())?;
+            Ok((item.key().clone(), item.into_object()))
+        };
+        Ok(Self::of(&open)?)
     }
 
-    fn of(key: Key, object: Box<dyn Object>) -> Result<Self> {
-        let size_bytes = object.stat()?.size_bytes;
-        Ok(Self { object, key, size_bytes, offset_bytes: 0 })
+    /// Opens by whatever `open` does, and reads the first piece: only the size of a longer object is asked
+    /// for. From then on the handle has all that belongs to the object, on several servers, too.
+    fn of(
+        open: &dyn Fn() -> terrace_core::Result<(Key, Box<dyn Object>)>,
+    ) -> terrace_core::Result<Self> {
+        let mut key = None;
+        let open = || {
+            let (opened, object) = open()?;
+            key = Some(opened);
+            Ok(object)
+        };
+        let (object, first, size_bytes) = with_object(open, |object| {
+            let mut first = vec![0; PIECE_BYTES];
+            let count = object.read(0, &mut first)?;
+            let size_bytes = match count == PIECE_BYTES {
+                true => object.stat()?.size_bytes,
+                false => count as u64,
+            };
+            first.truncate(count);
+            Ok((object, first, size_bytes))
+        })?;
+        let key = key.expect("it was opened");
+        Ok(Self { object, key, size_bytes, offset_bytes: 0, first })
     }
 }
 
@@ -42,22 +68,27 @@ impl Source for StoredSource {
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        if self.offset_bytes >= self.size_bytes {
-            // It may have grown. A read that finds nothing would be an access all the same.
-            self.size_bytes =
-                self.object.stat().map_err(|error| about(error, &self.key))?.size_bytes;
-            if self.offset_bytes >= self.size_bytes {
-                return Ok(0);
-            }
+        if !self.first.is_empty() {
+            let count = self.first.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&self.first[..count]);
+            self.first.drain(..count);
+            self.offset_bytes += count as u64;
+            return Ok(count);
         }
-        let read = self.object.read(self.offset_bytes, buffer);
+        let left_bytes = self.size_bytes.saturating_sub(self.offset_bytes);
+        let want = usize::try_from(left_bytes).map_or(buffer.len(), |left| left.min(buffer.len()));
+        // A read that finds nothing would be an access all the same.
+        if want == 0 {
+            return Ok(0);
+        }
+        let read = self.object.read(self.offset_bytes, &mut buffer[..want]);
         let count = read.map_err(|error| about(error, &self.key))?;
         self.offset_bytes += count as u64;
         Ok(count)
     }
 }
 
-/// Where an object's content is to come from now on, and how it is to be kept.
+/// What an object is to hold from now on, and how it is to be kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewContent {
     /// An object that exists is a failure.
@@ -69,22 +100,17 @@ pub(crate) struct NewContent {
 }
 
 impl NewContent {
-    /// Opens the object for the new content, which will have `size_bytes` where that is known.
-    ///
-    /// Room for an object that grows is reserved first where the size is known, so that a full
-    /// store leaves it as it was.
+    /// Begins the new value of an object, which will have `size_bytes` where that is known.
     pub(crate) fn open(
         &self,
         store: &Store,
         key: &Key,
         size_bytes: Option<u64>,
     ) -> Result<StoredTarget> {
-        let ((key, object), is_new) = self
-            .open_by(size_bytes, &|how| Ok((key.clone(), store.open(key, how)?)))
-            .map_err(|failure| failure.about(key))?;
-        let (store, removed) = (store.clone(), key.clone());
-        let remove: Remove = Box::new(move || store.delete(&removed));
-        Ok(StoredTarget::new(key, object, is_new.then_some(remove)))
+        let draft = store.draft(key, &self.how(size_bytes)).map_err(|error| about(error, key))?;
+        let object = draft.object();
+        let publish = Box::new(move || draft.publish().map(drop));
+        Ok(StoredTarget::new(key.clone(), object, publish))
     }
 
     /// The same for an item.
@@ -94,89 +120,44 @@ impl NewContent {
         name: &str,
         size_bytes: Option<u64>,
     ) -> Result<StoredTarget> {
-        let ((key, object), is_new) = self.open_by(size_bytes, &|how| {
-            let item = collection.open(name, how)?;
-            Ok((item.key().clone(), item.into_object()))
-        })?;
-        let (collection, removed) = (collection.clone(), key.clone());
-        let remove: Remove = Box::new(move || collection.delete_object(&removed));
-        Ok(StoredTarget::new(key, object, is_new.then_some(remove)))
+        let draft = collection.draft(name, &self.how(size_bytes))?;
+        let (key, object) = (draft.key().clone(), draft.object());
+        Ok(StoredTarget::new(key, object, Box::new(move || draft.publish())))
     }
 
-    /// Opens by whatever `open` does, and makes room; whether it is new.
-    fn open_by(
-        &self,
-        size_bytes: Option<u64>,
-        open: &dyn Fn(&Open) -> terrace_core::Result<Named>,
-    ) -> Result<(Named, bool)> {
-        let how = Open {
-            create: Create::New,
-            access: Access::Write,
+    fn how(&self, size_bytes: Option<u64>) -> Open {
+        let create = if self.must_be_new { Create::New } else { Create::IfMissing };
+        Open {
+            create,
             size_hint_bytes: size_bytes,
             semantics: self.semantics,
-            segment_bytes: None,
             hint: self.hint,
-            identity: None,
-            label: None,
-        };
-        match open(&how) {
-            Err(error) if error.kind() == ErrorKind::Exists && !self.must_be_new => {
-                let (key, object) = open(&Open { create: Create::IfMissing, ..how })?;
-                let old_bytes = object.stat()?.size_bytes;
-                make_room(&*object, old_bytes, size_bytes)?;
-                Ok(((key, object), false))
-            }
-            other => Ok((other?, true)),
+            ..Open::default()
         }
     }
 }
 
-fn make_room(object: &dyn Object, old_bytes: u64, new_bytes: Option<u64>) -> Result<()> {
-    match new_bytes {
-        Some(new_bytes) if new_bytes > old_bytes => {
-            match object.allocate(old_bytes..new_bytes, End::Grows) {
-                // The end is then found while writing.
-                Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
-                Err(error) => {
-                    object.set_len(old_bytes)?;
-                    Err(error.into())
-                }
-                Ok(()) => Ok(()),
-            }
-        }
-        _ => Ok(()),
-    }
-}
+/// Makes the new value visible; dropped without, it leaves the old one.
+type Publish = Box<dyn FnOnce() -> terrace_core::Result<()>>;
 
-/// An open object with its key.
-type Named = (Key, Box<dyn Object>);
-
-/// Takes back what was made.
-type Remove = Box<dyn FnOnce() -> terrace_core::Result<()>>;
-
-/// An object whose content is being written.
+/// The new value of an object while it is written. Readers get the old value until it is finished.
 pub(crate) struct StoredTarget {
-    /// `None` once it is finished or abandoned.
-    object: Option<Box<dyn Object>>,
     key: Key,
-    /// `None` where it was there before.
-    remove: Option<Remove>,
+    object: Arc<dyn Object>,
+    /// `None` once it is finished or abandoned.
+    publish: Option<Publish>,
     written_bytes: u64,
 }
 
 impl StoredTarget {
-    fn new(key: Key, object: Box<dyn Object>, remove: Option<Remove>) -> Self {
-        Self { object: Some(object), key, remove, written_bytes: 0 }
-    }
-
-    fn object(&self) -> &dyn Object {
-        self.object.as_deref().expect("nothing is written after the end")
+    fn new(key: Key, object: Arc<dyn Object>, publish: Publish) -> Self {
+        Self { key, object, publish: Some(publish), written_bytes: 0 }
     }
 }
 
 impl Target for StoredTarget {
     fn write(&mut self, data: &[u8]) -> Result<()> {
-        let written = self.object().write(self.written_bytes, data);
+        let written = self.object.write(self.written_bytes, data);
         written
             .map_err(|error| about(error, &self.key).with("written_bytes", self.written_bytes))?;
         self.written_bytes += data.len() as u64;
@@ -184,30 +165,12 @@ impl Target for StoredTarget {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // Cuts off what is left of a longer old content.
-        let ended = self.object().set_len(self.written_bytes);
-        self.object = None;
-        ended.map_err(|error| about(error, &self.key).into())
+        let publish = self.publish.take().expect("it is finished once");
+        publish().map_err(|error| about(error, &self.key).into())
     }
 
-    /// Removes a new object. One that was there keeps what was written of the new content: never
-    /// a mixture of the two.
     fn abandon(&mut self) -> Result<()> {
-        let Some(object) = self.object.take() else { return Ok(()) };
-        match self.remove.take() {
-            Some(remove) => {
-                drop(object);
-                remove()?;
-            }
-            None => object.set_len(self.written_bytes)?,
-        }
+        self.publish = None;
         Ok(())
-    }
-}
-
-impl Drop for StoredTarget {
-    fn drop(&mut self) {
-        // A failure here follows one that was reported.
-        let _ = self.abandon();
     }
 }

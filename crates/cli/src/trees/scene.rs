@@ -55,6 +55,7 @@ impl Scene {
             access: Access::Write,
             believed_for: Duration::MAX,
             inline_bytes_max: 4096,
+            space: None,
         };
         let session = Arc::new(Session::new(&tree));
         Files::new(session, self.tier.open(), Arc::new(SystemClock::default()), options)

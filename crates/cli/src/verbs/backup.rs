@@ -18,8 +18,8 @@ use crate::progress::Progress;
 /// and where every object was. The store may be in use; what is saved is the catalog as of one
 /// moment. The bytes of objects are not in it: they are on the tiers.
 ///
-/// The file is written beside its place first and put there when it is whole and durable. `terrace
-/// restore` brings it back.
+/// The file is written beside its place first and put there when it is whole and durable. It is refused in the
+/// directory of a store, of its catalog and of a tier. `terrace restore` brings it back.
 #[derive(Args, Debug)]
 pub(crate) struct Backup {
     /// Where to write it
@@ -38,6 +38,7 @@ impl Verb for Backup {
   terrace backup --force store.catalog          every night";
 
     fn run(self, context: &Context) -> Result<()> {
+        context.check_output(&self.file)?;
         let report = context.with_store_for_reading(|store| {
             let mut progress = Progress::items("backup", None);
             let mut done = 0;

@@ -5,11 +5,9 @@ use std::ffi::OsString;
 
 use clap::Args;
 use terrace_core::units::{show_bytes, show_ns};
-use terrace_core::{Error, ErrorKind};
 use terrace_store::{Explanation, HistoryReport, LedgerReport, MoveReport, SegmentReport};
 
 use super::{Group, Verb};
-use crate::address;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::mounted;
@@ -44,23 +42,11 @@ impl Verb for Explain {
   terrace explain --json climate/t2m | jq '.segments[].tier'";
 
     fn run(self, context: &Context) -> Result<()> {
-        let meant = mounted::meant(context, std::slice::from_ref(&self.key)).remove(0);
-        let named = mounted::file(&meant)?;
-        let selected = mounted::select(context, std::slice::from_ref(&named), false)?;
-        let Some(key) = selected.keys.first() else {
-            return Err(Error::new(ErrorKind::NotFound, "explain a file")
-                .because("it is on no tier: its bytes are kept with the metadata")
-                .with("path", self.key.display())
-                .into());
-        };
-        let context = &selected.context;
-        let key = address::key(key)?;
-        let found = context.with_store_for_reading(|store| Ok(store.explain(&key)?));
+        let (context, key) = &mounted::object(context, &self.key)?;
+        let found = context.with_store_for_reading(|store| Ok(store.explain(key)?));
         let explanation = found.map_err(|failure| {
-            if failure.kind() == Some(ErrorKind::NotFound) && mounted::is_mounted(&self.key) {
-                context.note(&format!("the file of a mounted store is ./{}", self.key.display()));
-            }
-            failure.about(&key)
+            mounted::note_mounted(context, &self.key, &failure);
+            failure.about(key)
         })?;
         let mut output = Output::new();
         if context.is_json {
@@ -105,7 +91,11 @@ fn print_segment(segment: &SegmentReport, of: usize, output: &mut Output) -> Res
         [] => String::new(),
         copies => format!(", clean copies on {}", copies.join(", ")),
     };
-    output.line(format!("{which}on {}{copies}", segment.tier))?;
+    let takes = match segment.allocated_bytes < segment.size_bytes {
+        true => format!(", takes {}: the rest are holes", show_bytes(segment.allocated_bytes)),
+        false => String::new(),
+    };
+    output.line(format!("{which}on {}{takes}{copies}", segment.tier))?;
     // Below the directory of the tier, where that is one.
     let stored_as = segment.path.as_ref().unwrap_or(&segment.stored_as);
     output.line(format!("  stored as {}", show_name(stored_as)))?;

@@ -11,6 +11,7 @@ use crate::address;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
+use crate::mounted;
 use crate::output::Output;
 use crate::transfer::{LocalTarget, Source, Stdout, StoredSource, Transfer};
 
@@ -20,7 +21,7 @@ use crate::transfer::{LocalTarget, Source, Stdout, StoredSource, Transfer};
 /// is; a policy may take the read as a reason to move it.
 ///
 /// FILE appears, or is replaced, when it is complete: a get that fails or is interrupted (Ctrl-C)
-/// leaves it as it was.
+/// leaves it as it was. FILE is refused in the directory of a store, of its catalog and of a tier.
 #[derive(Args, Debug)]
 pub(crate) struct Get {
     /// The object: NAMESPACE/NAME, or NAME in the namespace `default`
@@ -39,7 +40,11 @@ impl Verb for Get {
   terrace get runs/42.tar | tar t       into a pipe";
 
     fn run(self, context: &Context) -> Result<()> {
+        mounted::refuse(context, &self.key, "cat(1) and cp(1) read it")?;
         let key = address::key(&self.key)?;
+        if self.file != "-" {
+            context.check_output(Path::new(&self.file))?;
+        }
         let interrupt = Interrupt::watch()?;
         let bytes = context.with_store(|store| {
             let mut source = StoredSource::open(store, &key)?;

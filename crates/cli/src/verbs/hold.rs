@@ -9,13 +9,16 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use terrace_core::units::parse_duration;
+use terrace_metrics::{ControlSource, Exporter, ProcessSource, StoreSource};
 use terrace_store::{OpenOptions, Store};
 
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::inherited;
 use crate::interrupt::Interrupt;
 use crate::log::{Form, Log};
+use crate::metrics::{Metrics, export};
 use crate::output::{Output, count};
 
 /// What it logs: that a policy failed, or a catalog cannot be written.
@@ -49,6 +52,9 @@ pub(crate) struct Hold {
     /// Stop after this time, for example 90s or 10min; default: hold until a signal comes
     #[arg(long = "for", value_name = "DURATION")]
     time: Option<String>,
+
+    #[command(flatten)]
+    metrics: Metrics,
 }
 
 impl Verb for Hold {
@@ -62,8 +68,10 @@ impl Verb for Hold {
 
     fn run(self, context: &Context) -> Result<()> {
         let time = self.time.as_deref().map(parse_duration).transpose()?;
+        let metrics = self.metrics.endpoint()?;
         let form = if context.is_json { Form::Json } else { Form::Text };
         let _log = Log::start(LOG_LEVEL, form)?;
+        inherited::settle_daemon_and_log();
         let interrupt = Interrupt::watch()?;
         let mut options =
             OpenOptions { attach: false, degraded: self.degraded, ..OpenOptions::default() };
@@ -75,13 +83,23 @@ impl Verb for Hold {
             if let Some(time) = time {
                 stop_after(time, Arc::clone(&stop));
             }
-            print_ready(context, store)?;
-            Ok(store.serve(&stop)?)
+            let exporter = export(metrics.as_ref(), || {
+                vec![
+                    Box::new(ProcessSource::new(Self::NAME)),
+                    Box::new(StoreSource::new(store, context.store().unwrap_or_default())),
+                    Box::new(ControlSource::new(store)),
+                ]
+            })?;
+            inherited::leave_directory();
+            print_ready(context, store, exporter.as_ref())?;
+            let served = store.serve(&stop);
+            drop(exporter);
+            Ok(served?)
         })
     }
 }
 
-fn print_ready(context: &Context, store: &Store) -> Result<()> {
+fn print_ready(context: &Context, store: &Store, exporter: Option<&Exporter>) -> Result<()> {
     let tiers = store.tiers()?;
     let policy = store.policy()?;
     let mut output = Output::new();
@@ -92,6 +110,7 @@ fn print_ready(context: &Context, store: &Store) -> Result<()> {
             "process": std::process::id(),
             "policy": policy.as_ref().map(|policy| &policy.name),
             "is_dry_run": policy.as_ref().is_some_and(|policy| policy.is_dry_run),
+            "metrics": exporter.map(Exporter::url),
         }))?;
     } else {
         let policy = match &policy {
@@ -100,7 +119,9 @@ fn print_ready(context: &Context, store: &Store) -> Result<()> {
             None => "no policy".into(),
         };
         let tiers = count(tiers.len() as u64, "tier");
-        output.line(format!("holding {}: {tiers}, {policy}; Ctrl-C stops", context.store()?))?;
+        let metrics = exporter.map_or(String::new(), |one| format!(", metrics on {}", one.url()));
+        let store = context.store()?;
+        output.line(format!("holding {store}: {tiers}, {policy}{metrics}; Ctrl-C stops"))?;
     }
     output.flush()
 }

@@ -34,7 +34,10 @@ const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// bandwidth (or read_bandwidth and write_bandwidth), parallelism, idle_power, active_power,
 /// watermarks.low, .high and .critical, and throttle.latency, .bandwidth and .parallelism, which
 /// simulate a slower device. PATH is a directory, which is made if it is missing and is relative
-/// to the current directory, or `memory:`. A path with a comma needs --settings.
+/// to the current directory, or `memory:`, or `s3://BUCKET/PREFIX`, with the settings endpoint, region,
+/// credentials (a file), profile and deadline; without a file they are those of the environment or of
+/// ~/.aws/credentials. A store with a bucket needs a tier of another kind before it. A path with a
+/// comma needs --settings FILE.
 #[derive(Args, Debug)]
 pub(crate) struct Init {
     /// Where to make the store; default: --store or TERRACE_STORE
@@ -69,6 +72,8 @@ impl Verb for Init {
       --tier slow=/hdd/t,capacity=8TB,latency=8ms,bandwidth=200MB/s
   terrace init ./sim --tier ram=memory:,capacity=1GB \\
       --tier tape=./tape,throttle.latency=50ms     a simulated slow device
+  terrace init /srv/t --tier fast=/nvme/t,capacity=200GB \\
+      --tier cold=s3://my-bucket/t,region=eu-central-1   a bucket below a directory
   terrace init ./mine --settings mine.toml         a configuration written by hand";
 
     fn run(self, context: &Context) -> Result<()> {
@@ -78,7 +83,12 @@ impl Verb for Init {
         };
         let settings = match &self.settings {
             Some(file) => read_settings(file)?,
-            None => write_settings(&self.tiers, &self.catalog, &self.policy)?,
+            None => {
+                let text = write_settings(&self.tiers, &self.catalog, &self.policy)?;
+                // There is no file yet in which a position would mean anything.
+                Settings::parse(&text, "")?;
+                text
+            }
         };
         let path = Path::new(directory);
         Store::init(path, &settings)?;
@@ -145,27 +155,67 @@ fn read_settings(file: &Path) -> Result<String> {
 
 /// The commented configuration of a new store.
 fn write_settings(tiers: &[String], engine: &str, policy: &str) -> Result<String> {
-    let sections = tiers.iter().map(|tier| write_tier(tier)).collect::<Result<Vec<_>>>()?.concat();
+    let section = |tier: &String| TierText::read(tier)?.section();
+    let sections = tiers.iter().map(section).collect::<Result<Vec<_>>>()?.concat();
     let policy = (policy != "none").then_some(policy);
     Ok(Settings::text((!tiers.is_empty()).then_some(&sections), engine, policy))
 }
 
-/// One `[[tier]]` from `NAME=PATH,SETTING=VALUE,…`. The store checks the settings themselves.
-fn write_tier(text: &str) -> Result<String> {
-    let mut parts = text.split(',');
-    let (name, path) = address::assignment(parts.next().unwrap_or_default()).map_err(|_| {
-        Error::invalid("read a tier", "the form NAME=PATH[,SETTING=VALUE]... is expected")
-            .with("tier", format!("{text:?}"))
-    })?;
-    let settings = parts.map(address::assignment).collect::<Result<Vec<_>>>()?;
-    match path.as_str() {
-        "memory:" | "null:" => tier_section(&name, path.trim_end_matches(':'), None, &settings),
-        _ => tier_section(&name, "file", Some(&path), &settings),
+/// A tier as the command line describes it: `NAME=PATH[,SETTING=VALUE]...`. The store checks the settings
+/// themselves.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TierText {
+    pub(super) name: String,
+    pub(super) backend: String,
+    pub(super) path: Option<String>,
+    pub(super) settings: Vec<(String, String)>,
+}
+
+impl TierText {
+    /// # Errors
+    ///
+    /// `Invalid` for another form.
+    pub(super) fn read(text: &str) -> Result<Self> {
+        let wrong =
+            |reason: &str| Error::invalid("read a tier", reason).with("tier", format!("{text:?}"));
+        let mut parts = text.split(',');
+        let (name, path) = address::assignment(parts.next().unwrap_or_default())
+            .map_err(|_| wrong("the form NAME=PATH[,SETTING=VALUE]... is expected"))?;
+        let is_of_setting = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        let setting = |part| match address::assignment(part) {
+            Ok(setting) if setting.0.chars().all(is_of_setting) => Ok(setting),
+            _ => Err(wrong(
+                "SETTING=VALUE is expected behind a comma; a path that has one needs a \
+                 configuration (`init --settings FILE`, `tiers add NAME --path DIR`)",
+            )),
+        };
+        let settings = parts.map(setting).collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut settings = settings;
+        let (backend, path) = match path.as_str() {
+            "memory:" | "null:" => (path.trim_end_matches(':'), None),
+            _ => match path.strip_prefix("s3://") {
+                Some(place) => {
+                    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+                    let named = [("bucket", bucket), ("prefix", prefix.trim_end_matches('/'))];
+                    let named = named.into_iter().filter(|(_, value)| !value.is_empty());
+                    let named = named.map(|(key, value)| (key.to_string(), value.to_string()));
+                    settings.splice(0..0, named);
+                    ("s3", None)
+                }
+                None => ("file", Some(path.clone())),
+            },
+        };
+        Ok(Self { name, backend: backend.into(), path, settings })
+    }
+
+    /// Its section.
+    pub(super) fn section(&self) -> Result<String> {
+        tier_section(&self.name, &self.backend, self.path.as_deref(), &self.settings)
     }
 }
 
 /// The text of a `[[tier]]` section. A path is relative to the working directory.
-pub(super) fn tier_section(
+fn tier_section(
     name: &str,
     backend: &str,
     path: Option<&str>,
@@ -180,7 +230,17 @@ pub(super) fn tier_section(
         section.push_str(&format!("path = {}\n", quoted(&absolute.display().to_string())));
     }
     for (name, value) in settings {
-        let is_number = value.parse::<f64>().is_ok();
+        let value = match name.as_str() {
+            // Relative to the working directory, as the path of a tier.
+            "credentials" => &std::path::absolute(value)
+                .map_err(|error| Error::from_io("read a tier", error).with("file", value))?
+                .display()
+                .to_string(),
+            _ => value,
+        };
+        const TEXTS: [&str; 6] =
+            ["bucket", "prefix", "endpoint", "region", "credentials", "profile"];
+        let is_number = value.parse::<f64>().is_ok() && !TEXTS.contains(&name.as_str());
         let value = if is_number { value.clone() } else { quoted(value) };
         section.push_str(&format!("{name} = {value}\n"));
     }
@@ -198,17 +258,28 @@ mod tests {
 
     #[test]
     fn a_tier_becomes_its_section() {
-        let text = write_tier("fast=/n v,capacity=1GB,parallelism=8,throttle.latency=50ms");
+        let text = "fast=/n v,capacity=1GB,parallelism=8,throttle.latency=50ms";
+        let text = TierText::read(text).and_then(|tier| tier.section());
         let expected = "\n[[tier]]\nname = \"fast\"\nbackend = \"file\"\npath = \"/n v\"\n\
                         capacity = \"1GB\"\nparallelism = 8\nthrottle.latency = \"50ms\"\n";
         assert_eq!(text.expect("legal"), expected);
     }
 
     #[test]
+    fn a_bucket_becomes_its_section() {
+        let text = "cold=s3://42/a/b/,endpoint=http://127.0.0.1:9000,capacity=1TB";
+        let text = TierText::read(text).and_then(|tier| tier.section());
+        let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"s3\"\nbucket = \"42\"\n\
+                        prefix = \"a/b\"\nendpoint = \"http://127.0.0.1:9000\"\n\
+                        capacity = \"1TB\"\n";
+        assert_eq!(text.expect("legal"), expected);
+    }
+
+    #[test]
     fn a_tier_without_a_path_is_refused() {
-        assert!(write_tier("fast").is_err());
-        assert!(write_tier("=x").is_err());
-        assert!(write_tier("fast=/x,capacity").is_err());
+        assert!(TierText::read("fast").is_err());
+        assert!(TierText::read("=x").is_err());
+        assert!(TierText::read("fast=/x,capacity").is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::{Group, Verb};
 use crate::address::{self, Range};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::mounted;
 use crate::output::{Output, show_name};
 use crate::selection::for_each_page;
 use crate::table::Table;
@@ -48,6 +49,10 @@ impl Verb for List {
   terrace ls --json | jq -r .key        one JSON object a line";
 
     fn run(self, context: &Context) -> Result<()> {
+        if let Some(range) = &self.range {
+            let instead = "ls(1) lists files, `getfattr -n user.terrace.tier FILE...` their tiers";
+            mounted::refuse(context, range, instead)?;
+        }
         let mut output = Output::new();
         context.with_store_for_reading(|store| {
             let ranges = match &self.range {

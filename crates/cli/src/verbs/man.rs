@@ -29,7 +29,7 @@ impl Verb for Man {
   terrace man | man -l -                        read the main page
   terrace man ~/.local/share/man/man1           install all pages; then: man terrace-put";
 
-    fn run(self, _context: &Context) -> Result<()> {
+    fn run(self, context: &Context) -> Result<()> {
         let mut command = command::build().disable_help_subcommand(true);
         // Gives subcommands their full names, such as `terrace-kv-put`.
         command.build();
@@ -38,6 +38,7 @@ impl Verb for Man {
             output.bytes(&page(&command))?;
             return output.flush();
         };
+        context.check_output(&directory.join("terrace.1"))?;
         let written = fs::create_dir_all(directory).and_then(|()| write_pages(directory, &command));
         Ok(written.map_err(|error| {
             from_local("write the manual pages", error).with("path", directory.display())

@@ -12,6 +12,7 @@ use crate::address;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
+use crate::mounted;
 use crate::output::Output;
 use crate::transfer::{LocalSource, NewContent, Source, Transfer};
 
@@ -20,12 +21,11 @@ use crate::transfer::{LocalSource, NewContent, Source, Transfer};
 /// Stores the bytes of FILE, or of standard input, under KEY. The policy chooses the tier; where
 /// that is full, the next one with room is taken.
 ///
-/// An object that exists is overwritten in place. A reader may meanwhile see the beginning of the
-/// new content followed by the rest of the old. Where the new size is known beforehand (a file),
-/// room is reserved first, and a store without room leaves the object as it was.
+/// An object that exists is replaced as a whole: readers get the old content or the new one, and
+/// those that have the old one open go on with it. Both need room until the put has ended.
 ///
-/// A put that fails or is interrupted (Ctrl-C) removes an object that it created. One that existed
-/// before keeps as much of the new content as was written, and the error says how much.
+/// A put that fails, is interrupted (Ctrl-C) or killed leaves the old content, or no object where
+/// there was none. So does one that finds the store full, or whose server ends.
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     /// The object: NAMESPACE/NAME, or NAME in the namespace `default`
@@ -106,6 +106,7 @@ impl Verb for Put {
   terrace put --hint cold runs/41.tar old.tar advise the policy that nobody needs it soon";
 
     fn run(self, context: &Context) -> Result<()> {
+        mounted::refuse(context, &self.key, "cp(1) writes it")?;
         let key = address::key(&self.key)?;
         let content = self.keeping.content(self.new)?;
         let interrupt = Interrupt::watch()?;

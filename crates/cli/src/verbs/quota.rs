@@ -10,6 +10,7 @@ use terrace_store::QuotaReport;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::mounted;
 use crate::output::{Output, show_name};
 use crate::table::Table;
 
@@ -73,6 +74,12 @@ impl Verb for Quota {
   terrace quota clear run";
 
     fn run(self, context: &Context) -> Result<()> {
+        if let Action::Set { namespace, .. }
+        | Action::Clear { namespace }
+        | Action::Show { namespace: Some(namespace) } = &self.action
+        {
+            mounted::refuse_namespace(context, namespace)?;
+        }
         let quotas = match self.action {
             Action::Set { namespace, bytes, objects } => {
                 let bytes = bytes.as_deref().map(parse_bytes).transpose()?;

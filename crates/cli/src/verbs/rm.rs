@@ -10,6 +10,7 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
+use crate::mounted;
 use crate::output::{Output, show_name};
 use crate::progress::Progress;
 use crate::selection::for_each_key;
@@ -51,6 +52,9 @@ impl Verb for Remove {
 
     fn run(self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
+        for key in &self.keys {
+            mounted::refuse(context, key, "rm(1) removes it")?;
+        }
         let mut failures = Failures::new(context.is_json);
         let mut output = Output::new();
         let mut removed: u64 = 0;

@@ -9,6 +9,7 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::mounted;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
 use crate::time::show_wall;
@@ -52,6 +53,9 @@ impl Verb for Scrub {
     fn run(self, context: &Context) -> Result<()> {
         if self.status {
             return status(context);
+        }
+        if let Some(namespace) = &self.namespace {
+            mounted::refuse_namespace(context, namespace)?;
         }
         let bytes_per_s = parse_rate(&self.bandwidth)?;
         let options = ScrubOptions { bytes_per_s, namespace: self.namespace };

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace stat`.
 
+use std::ffi::OsString;
+
 use clap::Args;
 use serde_json::json;
 use terrace_core::Backend;
 use terrace_core::units::show_bytes;
 
 use super::{Group, Verb};
-use crate::address;
 use crate::context::Context;
 use crate::failure::Result;
+use crate::mounted;
 use crate::output::{Output, show_name};
 use crate::table::Table;
 use crate::time::show_wall;
@@ -17,11 +19,13 @@ use crate::time::show_wall;
 /// Show size, times and tiers of an object
 ///
 /// Prints what is known about an object without its history; `terrace explain` says why it is
-/// where it is. Times are in UTC and do not change when an object migrates.
+/// where it is. Times are in UTC and do not change when an object migrates. Of a file of a mounted store the
+/// object with its bytes is shown; stat(1) shows the file itself.
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
-    /// The object: NAMESPACE/NAME, or NAME in the namespace `default`
-    key: String,
+    /// The object: NAMESPACE/NAME, or NAME in the namespace `default`; or a file of a mounted
+    /// store: /PATH, ./PATH, and PATH where no store is named
+    key: OsString,
 }
 
 impl Verb for Stat {
@@ -29,16 +33,20 @@ impl Verb for Stat {
     const GROUP: Group = Group::Data;
     const EXAMPLES: &'static str = "
   terrace stat climate/t2m
+  terrace stat /mnt/files/results.h5    a file of a mounted store
   terrace stat --json climate/t2m | jq .size_bytes
   terrace stat climate/t2m > /dev/null || echo missing      status 3 where it does not exist";
 
     fn run(self, context: &Context) -> Result<()> {
-        let key = address::key(&self.key)?;
+        let (context, key) = &mounted::object(context, &self.key)?;
         let found = context.with_store_for_reading(|store| {
-            let stat = store.stat(&key)?;
-            Ok((stat, store.explain(&key)?))
+            let stat = store.stat(key)?;
+            Ok((stat, store.explain(key)?))
         });
-        let (stat, explanation) = found.map_err(|failure| failure.about(&key))?;
+        let (stat, explanation) = found.map_err(|failure| {
+            mounted::note_mounted(context, &self.key, &failure);
+            failure.about(key)
+        })?;
         let tiers = super::ls::tiers(&explanation);
         let mut output = Output::new();
         if context.is_json {

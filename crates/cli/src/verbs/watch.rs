@@ -13,6 +13,7 @@ use crate::address;
 use crate::context::{Context, alone};
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
+use crate::mounted;
 use crate::output::{Output, count, show_name};
 use crate::time::show_wall;
 
@@ -55,6 +56,9 @@ impl Verb for Watch {
   terrace watch --json --count 10        ten notices for a program";
 
     fn run(self, context: &Context) -> Result<()> {
+        if let Some(range) = &self.range {
+            mounted::refuse_namespace(context, range)?;
+        }
         let filter = self.filter()?;
         let interrupt = Interrupt::watch()?;
         context.with_options(alone(Access::Read), |store| {

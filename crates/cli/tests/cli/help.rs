@@ -108,7 +108,7 @@ fn manual_pages_are_written_for_every_verb() {
 
 #[test]
 fn the_reference_names_every_verb_and_status() {
-    let reference = include_str!("../../../../docs/cli.md");
+    let reference = include_str!("../../../../docs/reference/cli.md");
     let scene = Scene::empty();
     for verb in verbs(&scene) {
         assert!(reference.contains(&format!("### `{verb}")), "{verb}");

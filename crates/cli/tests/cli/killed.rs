@@ -36,16 +36,11 @@ enum Expected {
 }
 
 impl Expected {
-    fn allows(&self, found: Option<&[u8]>, is_pair: bool) -> bool {
-        let (old, new) = match self {
-            Expected::Known(value) => return found == value.as_deref(),
-            Expected::Either { old, new } => (old.as_deref(), new.as_deref()),
-        };
-        let is_begun = || match (found, new) {
-            (Some(found), Some(new)) => !is_pair && is_overwritten(found, old, new),
-            _ => false,
-        };
-        found == old || found == new || is_begun()
+    fn allows(&self, found: Option<&[u8]>) -> bool {
+        match self {
+            Expected::Known(value) => found == value.as_deref(),
+            Expected::Either { old, new } => found == old.as_deref() || found == new.as_deref(),
+        }
     }
 }
 
@@ -66,21 +61,6 @@ impl Expected {
         };
         format!("found {} bytes, {expected}", found.len())
     }
-}
-
-/// Whether an object has the beginning of its new bytes, and behind that what was there: objects
-/// are overwritten in place, and the room for longer ones is allocated before.
-fn is_overwritten(found: &[u8], old: Option<&[u8]>, new: &[u8]) -> bool {
-    let begun = found.iter().zip(new).take_while(|(found, new)| found == new).count();
-    let mut before = old.unwrap_or_default().to_vec();
-    if old.is_some() && found.len() <= new.len() {
-        before.resize(before.len().max(found.len()), 0);
-    }
-    let behind = before.get(begun..).unwrap_or_default();
-    // What is behind shorter new bytes is cut off in the end: of an object that a full tier made
-    // continue on the next one the last segment goes first.
-    let is_cut = begun == new.len() && behind.starts_with(&found[begun..]);
-    found[begun..] == *behind || is_cut
 }
 
 /// Objects by name, and pairs of the same names.
@@ -258,7 +238,7 @@ fn look(scene: &Scene, models: &mut [Model]) -> u64 {
     for model in models {
         for (name, expected) in &mut model.objects {
             let bytes = found(store.read_all(&Key::parse(name).expect("legal")));
-            let is_allowed = expected.allows(bytes.as_deref(), false);
+            let is_allowed = expected.allows(bytes.as_deref());
             assert!(is_allowed, "{name}: {}", expected.compare(bytes.as_deref()));
             verified_bytes += bytes.as_ref().map_or(0, Vec::len) as u64;
             *expected = Expected::Known(bytes);
@@ -266,7 +246,7 @@ fn look(scene: &Scene, models: &mut [Model]) -> u64 {
         for (name, expected) in &mut model.pairs {
             let key = Key::parse(name).expect("legal");
             let value = store.kv_get(key.namespace(), key.name().as_bytes()).expect("reads");
-            assert!(expected.allows(value.as_deref(), true), "{name} is {value:?}");
+            assert!(expected.allows(value.as_deref()), "{name} is {value:?}");
             *expected = Expected::Known(value);
         }
     }

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use terrace_client::{Address, Options, Remote};
 use terrace_core::{Atomicity, Backend, Clock, Error, Random, Semantics, SystemClock};
 use terrace_testkit::history::{Action, is_linearizable};
-use terrace_testkit::registers::{Histories, Objects, Pairs, Registers};
+use terrace_testkit::registers::{Histories, Objects, Pairs, Puts, Registers};
 use terrace_testkit::seeds;
 
 use crate::scene::{Scene, signal};
@@ -27,15 +27,15 @@ const EVENTS: usize = 60;
 const WHOLE: Semantics = Semantics { atomicity: Atomicity::Operation, ..Semantics::DEFAULT };
 
 /// A running `terrace serve`.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
     /// Where it listens.
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Serving {
     /// Starts it, and returns once it serves.
-    fn start(scene: &Scene, address: &str) -> Self {
+    pub(crate) fn start(scene: &Scene, address: &str) -> Self {
         let mut command = scene.command(["serve", "--no-secret", "--log-level", "off"]);
         command.args(["--listen", address, "--json"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -49,7 +49,7 @@ impl Serving {
     }
 
     /// Asks it to stop; it must succeed.
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         signal(&self.child, Signal::TERM);
         let status = self.child.wait().expect("it ends");
         assert!(status.success(), "{status}");
@@ -87,20 +87,21 @@ fn histories_are_linearizable_when_the_server_is_killed() {
         let scene = Scene::new();
         let mut server = Some(Serving::start(&scene, "127.0.0.1:0"));
         let address = server.as_ref().expect("just started").address.clone();
-        let (objects, pairs) = (Histories::default(), Histories::default());
+        let (objects, pairs, puts) =
+            (Histories::default(), Histories::default(), Histories::default());
         let first = connect(&address).expect("it serves");
         for name in 0..NAMES {
             // A kill in the midst of a creation leaves an object without its bytes.
             objects.act(&Objects(&first, WHOLE), name, Action::Create(objects.new_tag()));
         }
-        let events = || objects.count().0 + pairs.count().0;
+        let events = || objects.count().0 + pairs.count().0 + puts.count().0;
         // Before the first kill: a first connection that is refused fails at once.
         let clients: Vec<_> = (0..THREADS).map(|_| connect(&address).expect("it serves")).collect();
         // Nobody runs away from the killer: histories stay short.
         let (is_over, events_max) = (AtomicBool::new(false), AtomicUsize::new(2 * EVENTS));
         std::thread::scope(|scope| {
             for (thread, client) in (0..).zip(&clients) {
-                let (objects, pairs) = (&objects, &pairs);
+                let (objects, pairs, puts) = (&objects, &pairs, &puts);
                 let (is_over, events_max) = (&is_over, &events_max);
                 scope.spawn(move || {
                     let mut random = Random::new(seed.wrapping_mul(THREADS) + thread);
@@ -110,7 +111,8 @@ fn histories_are_linearizable_when_the_server_is_killed() {
                             continue;
                         }
                         let name = random.below(NAMES);
-                        match random.below(4) {
+                        match random.below(6) {
+                            4.. => puts.step(&Puts(client, Semantics::DEFAULT), NAMES, &mut random),
                             0 => {
                                 let action = Action::Write(objects.new_tag());
                                 objects.act(&Objects(client, WHOLE), name, action);
@@ -140,6 +142,7 @@ fn histories_are_linearizable_when_the_server_is_killed() {
             for (what, histories, registers) in [
                 ("object", &objects, &Objects(&last, WHOLE) as &dyn Registers),
                 ("pair", &pairs, &Pairs(&last.kv("pairs")) as &dyn Registers),
+                ("put", &puts, &Puts(&last, Semantics::DEFAULT) as &dyn Registers),
             ] {
                 histories.act(registers, name, Action::Read);
                 let events = histories.of(name);

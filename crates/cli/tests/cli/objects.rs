@@ -137,6 +137,9 @@ fn a_put_without_room_leaves_no_new_object_and_keeps_an_old_one() {
     scene.file("large", vec![1; 8_000_000]);
     scene.fails(4, ["put", "new", "large"]);
     scene.fails(4, ["put", "note", "large"]);
+    // Nothing says beforehand how long this is.
+    let streamed = scene.run_with(&vec![1; 8_000_000], ["put", "note"]);
+    assert_eq!(streamed.status, Some(4), "{streamed:?}");
     assert_eq!(scene.ok(["ls"]), "default/note\n");
     assert_eq!(scene.ok(["get", "note"]), "old");
     // The room that the failed puts took is free again.

@@ -20,10 +20,16 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(scene: &Scene) -> Self {
+        Self::start_with(scene, |_| {})
+    }
+
+    /// The same with a command that `change` has changed.
+    pub(crate) fn start_with(scene: &Scene, change: impl FnOnce(&mut Command)) -> Self {
         let socket = scene.path("socket");
         let mut command = scene.command(["--json", "serve", "--listen", "127.0.0.1:0"]);
         command.arg("--listen").arg(format!("unix:{}", socket.display()));
         command.args(["--secret-file", "secret", "--log-level", "warn"]);
+        change(&mut command);
         Self::of(scene, command)
     }
 

@@ -17,8 +17,8 @@ const OBJECTS: usize = 5_000;
 /// What one request carries.
 const BATCH: usize = 1000;
 
-/// Anonymous memory of the process, stacks of its threads included: what `docs/small-node.md`
-/// promises for so many objects, of the 4 GiB that such a node has.
+/// Anonymous memory of the process, stacks of its threads included, as `docs/how-to/small-node.md`
+/// promises it for so many objects, of the 4 GiB that such a node has.
 const MEMORY_BYTES_MAX: u64 = 128 << 20;
 const OBJECT_BYTES_MAX: u64 = 2 << 10;
 

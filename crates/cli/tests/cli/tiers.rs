@@ -133,3 +133,66 @@ fn a_store_of_one_tier_gets_a_second() {
     scene.ok(["tiers", "remove", "one"]);
     assert_eq!(scene.ok(["get", "greeting"]), "hello");
 }
+
+#[test]
+fn a_tier_is_described_as_in_init() {
+    let scene = Scene::new();
+    let added = scene.ok(["tiers", "add", "new=new,capacity=50MB,watermarks.high=0.8"]);
+    assert_eq!(added, "added the tier new\n");
+    assert_eq!(names(&scene), ["fast", "slow", "new"]);
+    assert_eq!(scene.json(["tiers"])[0]["tiers"][2]["capacity_bytes"], 50_000_000);
+    let replaced = scene.ok(["tiers", "replace", "new", "ram=memory:", "--capacity", "5MB"]);
+    assert_eq!(replaced, "replaced the tier new by ram\n");
+    assert_eq!(names(&scene), ["fast", "slow", "ram"]);
+    // A path has commas where nothing is behind it.
+    scene.ok(["tiers", "add", "comma", "--path", "a,b/f"]);
+    assert!(scene.path("a,b/f").is_dir());
+}
+
+#[test]
+fn a_tier_that_is_not_there_is_answered_with_those_that_are() {
+    let scene = Scene::new();
+    for arguments in [
+        &["add", "new=new", "--before", "medium"][..],
+        &["drain", "medium"],
+        &["remove", "medium"],
+        &["replace", "medium", "new=new"],
+    ] {
+        let line = scene.fails(3, ["tiers"].iter().chain(arguments));
+        assert!(line.contains("\"medium\"") && line.contains("fast, slow"), "{line}");
+    }
+    assert!(!scene.path("new").exists());
+}
+
+#[test]
+fn what_is_wrong_with_a_tier_is_said_without_a_file() {
+    let scene = Scene::new();
+    for (arguments, expected) in [
+        (&["new"][..], "--path DIR"),
+        (&["new=a,b/f"], "--path DIR"),
+        (&["new=a,b=c,d/f"], "--path DIR"),
+        (&["new=a", "--path", "b"], "--path"),
+        (&["new=a", "--backend", "memory"], "--backend"),
+        (&["new=a,capcity=1MB"], "did you mean `capacity`? known are name, backend"),
+        (&["new=a,throttle.speed=1"], "known are latency, bandwidth"),
+        (&["new=a,capacity=much"], "200GB"),
+        (&["new/1=a"], "letters from a to z"),
+        (&["new", "--path", "a", "--backend", "fiel"], "did you mean \"file\"?"),
+    ] {
+        let line = scene.fails(2, ["tiers", "add"].iter().chain(arguments));
+        assert!(line.contains(expected) && !line.contains("terrace.toml"), "{line}");
+        let line = scene.fails(2, ["tiers", "replace", "slow"].iter().chain(arguments));
+        assert!(line.contains(expected) && !line.contains("terrace.toml"), "{line}");
+    }
+    for (tier, expected) in [
+        ("fast=/a,b/f", "--settings"),
+        ("fast=f,capacity", "--settings"),
+        ("fast=f,b/c=d", "--settings"),
+        ("fast=f,capcity=1MB", "did you mean `capacity`? known are name, backend"),
+    ] {
+        let line = scene.fails(2, ["init", "other", "--tier", tier]);
+        assert!(line.contains(expected) && !line.contains("terrace.toml"), "{line}");
+    }
+    let line = scene.fails(2, ["init", "other", "--policy", "lur"]);
+    assert!(line.contains("did you mean \"lru\"?") && !line.contains("terrace.toml"), "{line}");
+}

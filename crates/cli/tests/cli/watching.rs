@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `watch`, and the program of docs/watch.md that does the same.
+//! `watch`, and the program of docs/how-to/watch.md that does the same.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::cut_off::eventually;
 use crate::scene::{Scene, finish, one_error, piped, signal, values};
 
-const DOCUMENT: &str = include_str!("../../../../docs/watch.md");
+const DOCUMENT: &str = include_str!("../../../../docs/how-to/watch.md");
 
 /// Commands that change tiers, until somebody who watches has seen enough: when a command begins
 /// to watch cannot be seen from outside.

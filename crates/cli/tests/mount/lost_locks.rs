@@ -3,14 +3,12 @@
 //! writes under that lock comes to the file any more.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::holder::Holder;
 use crate::scene::{Scene, Served};
 
 /// Kept with the metadata, and kept as an object.
@@ -21,50 +19,6 @@ type Lock = (&'static str, fn(&File, FlockOperation) -> rustix::io::Result<()>);
 
 const LOCKS: [Lock; 2] =
     [("flock", |file, how| flock(file, how)), ("fcntl", |file, how| fcntl_lock(file, how))];
-
-/// A program that holds files open while others are started.
-struct Holder {
-    child: Child,
-    asks: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Holder {
-    fn start() -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mount/holder.py");
-        let mut command = Command::new("python3");
-        command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("Python runs");
-        let asks = child.stdin.take().expect("it is a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("it is a pipe"));
-        Self { child, asks, answers }
-    }
-
-    fn ask(&mut self, what: &Value) -> String {
-        writeln!(self.asks, "{what}").expect("it listens");
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("it answers");
-        line.trim_end().into()
-    }
-
-    #[track_caller]
-    fn ok(&mut self, what: Value) {
-        assert_eq!(self.ask(&what), "ok", "{what}");
-    }
-
-    #[track_caller]
-    fn refused(&mut self, what: Value) {
-        assert_eq!(self.ask(&what), "EIO", "{what}: another client has the lock");
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // Where it has ended already, that was what was wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn nothing_is_done_under_a_lock_that_another_client_has_got() {

@@ -245,7 +245,7 @@ fn a_file_system_that_was_made_over_some_of_the_servers_is_not_taken_for_that_of
     some.mount(first);
     check(&some, 100..106, SHORT);
     some.unmount();
-    // As docs/cluster.md says.
+    // As docs/how-to/cluster.md says.
     let (address, target) = (together(&[&data, &more]), first.path("exported"));
     let target = target.to_str().expect("UTF-8");
     first.ok(["--store", &address, "export", target]);

@@ -43,7 +43,7 @@ fn open(directory: &Path) -> File {
 
 #[test]
 fn what_is_marked_movable_moves_while_it_is_open_and_nothing_else_does() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(scene) = Scene::without_capacity() else { return };
     for (mode, is_passed) in [("auto", true), ("served", false)] {
         let mut mounted = scene.mount("mnt", &["--io", mode]);
         let root = mounted.path().join(mode);

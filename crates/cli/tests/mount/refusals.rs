@@ -9,9 +9,10 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
+use serde_json::Value;
 use terrace_core::{Clock, SystemClock};
 
-use crate::scene::{Scene, Served};
+use crate::scene::{Mounted, Scene, Served};
 
 /// The exit status of what somebody else uses.
 const BUSY: i32 = 5;
@@ -32,14 +33,97 @@ fn is_mounted(path: &Path) -> bool {
 #[test]
 fn a_mounted_store_is_not_mounted_once_more_not_even_to_read() {
     let Some(scene) = Scene::new() else { return };
-    let _mounted = scene.mount("mnt", &[]);
+    let mut mounted = scene.mount("mnt", &[]);
     let other = scene.directory("other");
-    for options in ["rw", "ro"] {
-        let output = run(&scene, &["mount", "-o", options, "store", "other"]);
-        assert_eq!(output.status.code(), Some(BUSY), "{options}: {}", errors(&output));
-        assert!(errors(&output).contains("has it mounted for itself"), "{}", errors(&output));
+    let purpose = |mounted: &Mounted| format!("purpose=\"mount at {}\"", mounted.path().display());
+    scene.directory("tree");
+    for arguments in [
+        &["mount", "-o", "rw", "store", "other"][..],
+        &["mount", "-o", "ro", "store", "other"],
+        &["mount", "--io", "passthrough", "store", "other"],
+        &["import", "tree"],
+        &["export", "tree"],
+        &["fsck", "--repair"],
+    ] {
+        let output = run(&scene, arguments);
+        let said = errors(&output);
+        let is_unsupported = arguments.contains(&"passthrough");
+        let status = if is_unsupported { 10 } else { BUSY };
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(&purpose(&mounted)), "{arguments:?}: {said}");
+        assert!(said.contains(&format!("process={}", mounted.process())), "{arguments:?}: {said}");
         assert!(!is_mounted(&other));
     }
+    mounted.unmount();
+    let reading = scene.mount("mnt", &["-o", "ro"]);
+    for arguments in [&["mount", "store", "other"][..], &["ls"]] {
+        let output = run(&scene, arguments);
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(BUSY), "{arguments:?}: {said}");
+        assert!(said.contains("reading only") && said.contains(&purpose(&reading)), "{said}");
+    }
+}
+
+#[test]
+fn a_path_is_taken_by_a_command_or_the_tool_for_it_is_named() {
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &[]);
+    fs::create_dir(mounted.path().join("dir")).expect("made");
+    for (name, length) in [("file", 10_000), ("dir/file", 10_000), ("small", 10)] {
+        fs::write(mounted.path().join(name), vec![7; length]).expect("there is room");
+    }
+    let explained: Value =
+        serde_json::from_str(&scene.ok(["--json", "explain", "./mnt/file"])).expect("JSON");
+    let key = explained["key"].as_str().expect("a key");
+    let said = scene.ok(["stat", "./mnt/file"]);
+    assert_eq!(said, scene.ok(["stat", key]));
+    let mut command = scene.command(["stat", "mnt/file"]);
+    let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{}", errors(&output));
+    let output = run(&scene, &["stat", "./mnt/small"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(errors(&output).contains("kept with the metadata"), "{}", errors(&output));
+    let file = mounted.path().join("file");
+    let file = file.to_str().expect("UTF-8");
+    for (arguments, tool) in [
+        (&["get", "./mnt/file"][..], "cp(1)"),
+        (&["get", file, "out"], "cp(1)"),
+        (&["get", "./mnt/missing", "out"], "cp(1)"),
+        (&["put", file, "store/terrace.toml"], "cp(1)"),
+        (&["cp", file, "out"], "cp(1)"),
+        (&["cp", "-r", "./mnt/dir", "out"], "cp(1)"),
+        (&["rm", "./mnt/file"], "rm(1)"),
+        (&["rm", "-r", "./mnt/dir"], "rm(1)"),
+        (&["ls", "./mnt"], "ls(1)"),
+        (&["ls", "-l", file], "getfattr"),
+        (&["watch", "./mnt/dir"], "terrace explain"),
+        (&["quota", "show", "./mnt"], "terrace explain"),
+        (&["quota", "set", "./mnt", "--objects", "1"], "terrace explain"),
+        (&["quota", "clear", "./mnt"], "terrace explain"),
+        (&["scrub", "--namespace", "./mnt"], "terrace explain"),
+    ] {
+        let output = run(&scene, arguments);
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(
+            said.contains("in a mounted store") && said.contains(tool),
+            "{arguments:?}: {said}"
+        );
+    }
+    // Where no store is named, without a dot in front, too.
+    let mut command = scene.command(["get", "mnt/file", "out"]);
+    let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+    assert!(errors(&output).contains("cp(1)"), "{}", errors(&output));
+    // The directory of a mount is that of no store.
+    let output = run(&scene, &["ls", "--store", "mnt"]);
+    let store = fs::canonicalize(scene.path("store")).expect("it is there");
+    let said = errors(&output);
+    assert!(said.contains(&format!("mounted={}", store.display())), "{said}");
+    // What is copied out of objects or into them goes through the mount as through any directory.
+    scene.ok(["put", "a/copy", file]);
+    scene.ok(["get", "a/copy", "mnt/copy"]);
+    assert_eq!(fs::read(mounted.path().join("copy")).expect("copied"), [7; 10_000]);
+    assert!(!scene.path("out").exists());
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many requests what programs do with names is over the network (docs/mount.md).
+//! How many requests what programs do with names is over the network (docs/reference/mount.md).
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -285,6 +285,13 @@ impl Mounted {
         self.process.as_ref().is_some_and(|process| process.ready["uring"] == true)
     }
 
+    /// Where its metrics are.
+    pub(crate) fn metrics(&self) -> String {
+        let url = self.process.as_ref().expect("it is mounted").ready["metrics"].as_str();
+        let url = url.expect("it was mounted with --metrics").trim_start_matches("http://");
+        url.trim_end_matches("/metrics").into()
+    }
+
     /// Mounts it again.
     #[track_caller]
     pub(crate) fn mount(&mut self, scene: &Scene) {
@@ -308,6 +315,17 @@ impl Mounted {
         let mut process = self.process.take().expect("it is mounted");
         let status = process.child.wait().expect("it ends");
         assert!(status.success(), "{status}");
+    }
+
+    /// The process that serves.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.as_ref().expect("it is mounted").child.id()
+    }
+
+    /// Waits until the process that served has ended, somehow.
+    pub(crate) fn wait_for_process(&mut self) {
+        let mut process = self.process.take().expect("it is mounted");
+        process.child.wait().expect("it ends");
     }
 
     /// Kills the process that serves, and leaves what it had mounted.
@@ -375,6 +393,11 @@ impl Served {
     /// Where clients find it.
     pub(crate) fn address(&self) -> String {
         format!("terrace://{}/?secret=none", self.listens_on)
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.as_ref().expect("it runs").child.id()
     }
 
     /// The address that it listens on.

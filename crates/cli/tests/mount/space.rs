@@ -75,6 +75,52 @@ fn room_in_time(mounted: &Mounted) -> (u64, u64) {
     receiver.recv_timeout(WAIT_TIME_MAX).expect("no server is waited for for long")
 }
 
+/// Bytes used, as `df` shows them.
+fn used(path: &Path) -> u64 {
+    let told = statvfs(path).expect("it is there");
+    (told.f_blocks - told.f_bfree) * told.f_frsize
+}
+
+#[test]
+fn df_shows_the_quota_of_the_namespace() {
+    const LIMIT: u64 = 8 << 20;
+    let check = |mounted: &Mounted, limit: u64| {
+        let (size, available) = room(mounted.path());
+        assert_eq!((size, available), (limit, limit - used(mounted.path())));
+        let before = used(mounted.path());
+        let path = mounted.path().join("file");
+        fs::write(&path, vec![7; 1_000_000]).expect("there is room");
+        wait_until("it counts", || {
+            let used = used(mounted.path()) - before;
+            (1_000_000 - 4096..=1_000_000 + 4096).contains(&used)
+        });
+        assert_eq!(room(mounted.path()), (limit, limit - used(mounted.path())));
+        fs::remove_file(path).expect("it is there");
+        wait_until("it does not count", || used(mounted.path()) == before);
+    };
+    let Some(scene) = Scene::with_capacity("1GB") else { return };
+    let other = Scene::with_capacity("1GB").expect("there is one");
+    let limit = ["quota", "set", "files", "--bytes", "8MiB"];
+    scene.ok(limit);
+    for one in [&scene, &other] {
+        one.ok(["quota", "set", "many", "--bytes", "8MiB"]);
+    }
+    let mut mounted = scene.mount("mnt", &[]);
+    check(&mounted, LIMIT);
+    // A limit that is larger than the tiers shows what these have.
+    scene.ok(["quota", "set", "files", "--bytes", "1PB"]);
+    let (size, _) = room(mounted.path());
+    assert!(size <= 2_000_000_000, "{size}");
+    scene.ok(limit);
+    mounted.unmount();
+    let served = Served::start(&scene);
+    let mut mounted = scene.mount_served(&served, "network", &[]);
+    check(&mounted, LIMIT);
+    mounted.unmount();
+    let second = Served::start(&other);
+    check(&scene.mount_all(&[&served, &second], "many", &["--name", "many"]), 2 * LIMIT);
+}
+
 #[test]
 fn a_data_server_that_is_silent_has_the_room_that_it_told_last() {
     let Some(scene) = Scene::with_capacity("1GB") else { return };

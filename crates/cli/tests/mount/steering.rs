@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::Output;
 
 use rustix::fs::{
-    CWD, FileType, Mode, OFlags, XattrFlags, getxattr, mkdirat, mknodat, open, openat, setxattr,
+    CWD, FileType, Mode, OFlags, XattrFlags, getxattr, mkdirat, mknodat, open, openat, removexattr,
+    setxattr,
 };
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -92,6 +93,43 @@ fn paths_that_are_no_text_are_paths() {
     let output = command.arg(odd()).output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("UTF-8"), "{output:?}");
+}
+
+#[test]
+fn the_log_says_which_attributes_and_tiers_exist() {
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &[]);
+    let file = mounted.path().join("file");
+    fs::write(&file, [7; LENGTH]).expect("there is room");
+    let log = || fs::read_to_string(scene.path("mnt.log")).expect("it logs");
+    let set = |name: &str, value: &str| {
+        let name = format!("user.terrace.{name}");
+        setxattr(&file, name, value.as_bytes(), XattrFlags::empty())
+    };
+    for (name, value, errno, expected) in [
+        ("tier", "hdd", Errno::INVAL, "one of the tiers fast, slow, which `terrace tiers` lists"),
+        ("pin", "ssd", Errno::INVAL, "one of the tiers fast, slow, which `terrace tiers` lists"),
+        ("tear", "fast", Errno::INVAL, "the attributes are tier, pin, hint, segment and movable"),
+        ("hint", "warm", Errno::INVAL, "hot, cold or none"),
+        ("movable", "maybe", Errno::INVAL, "1 or 0"),
+        ("segment", "1", Errno::INVAL, "a length from 4KiB to 1GiB"),
+        ("key", "a/b", Errno::PERM, "it can only be read"),
+    ] {
+        assert_eq!(set(name, value), Err(errno), "{name}={value}");
+        let line = |log: &str| {
+            let named = format!("attribute=\"user.terrace.{name}\" value=\"{value}\"");
+            log.lines().any(|line| line.contains(&named) && line.contains(expected))
+        };
+        wait_until("it is logged", || line(&log()));
+    }
+    let removed = removexattr(&file, "user.terrace.tear");
+    assert_eq!(removed, Err(Errno::PERM));
+    let is_named = |line: &&str| line.contains("user.terrace.tear\" value=\"\"");
+    wait_until("it is logged", || log().lines().any(|line| is_named(&line)));
+    let long = "x".repeat(10_000);
+    assert_eq!(set("tier", &long), Err(Errno::INVAL));
+    wait_until("it is logged", || log().contains("value=\"xxxx"));
+    assert!(!log().contains(&long), "no program fills the log at will");
 }
 
 #[test]

@@ -78,7 +78,12 @@ pub(crate) struct Place {
 impl Place {
     /// Mounts a new store at `mount`, with more arguments; `None` where that cannot be tested here.
     pub(crate) fn new(how: How, more: &[&str]) -> Option<Self> {
-        Some(Self::with_scene(Scene::new()?, how, more))
+        let scene = match how {
+            // On a tier with less capacity than its file system has, what grows is served.
+            How::Passed => Scene::without_capacity()?,
+            _ => Scene::new()?,
+        };
+        Some(Self::with_scene(scene, how, more))
     }
 
     /// The same with the store of a scene.

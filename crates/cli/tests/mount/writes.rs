@@ -56,6 +56,27 @@ fn whether_a_write_appends_may_change_while_a_file_is_open() {
 }
 
 #[test]
+fn a_punch_behind_the_end_changes_the_times() {
+    for how in ALL {
+        let Some(place) = Place::new(how, &[]) else { return };
+        for length in [0, LENGTHS[0], LENGTHS[1]] {
+            let path = place.mounted.path().join(format!("file{length}"));
+            fs::write(&path, vec![7; length]).expect("there is room");
+            let file = open(&path);
+            let time = Timespec { tv_sec: LONG_AGO, tv_nsec: 0 };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::futimens(&file, &times).expect("it is one's own");
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&file, punch, 100_000, 5_000).expect("it can be punched");
+            let is_new = |metadata: fs::Metadata| metadata.mtime() > LONG_AGO;
+            assert!(is_new(file.metadata().expect("it is open")), "{how:?} {length}");
+            drop(file);
+            assert!(is_new(fs::metadata(&path).expect("it is there")), "{how:?} {length}");
+        }
+    }
+}
+
+#[test]
 fn clients_that_begin_to_append_do_not_overwrite_each_other() {
     const RECORDS: usize = 200;
     for how in [&[][..], &["--strict"]] {
@@ -221,11 +242,10 @@ fn growth_without_room_changes_nothing() {
             let moved = if bytes == LENGTHS[0] { 4096 } else { 0 };
             let before = free(&path);
             for length in [1 << 30, 1 << 40, i64::MAX as u64] {
-                let grow: [&dyn Fn() -> rustix::io::Result<()>; 3] = [
-                    &|| rustix::fs::ftruncate(&file, length),
-                    &|| fallocate(&file, FallocateFlags::empty(), 0, length),
-                    &|| rustix::fs::ftruncate(open(&path), length),
-                ];
+                let grow: [&dyn Fn() -> rustix::io::Result<()>; 2] =
+                    [&|| fallocate(&file, FallocateFlags::empty(), 0, length), &|| {
+                        fallocate(open(&path), FallocateFlags::empty(), 50, length - 50)
+                    }];
                 for grow in grow {
                     assert_eq!(grow(), Err(Errno::NOSPC), "{how:?} {bytes} {length}");
                     let found = file.metadata().expect("it is open").len();

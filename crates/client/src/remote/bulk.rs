@@ -52,7 +52,7 @@ pub(super) struct Receiving<'a> {
     pub(super) clock: &'a dyn Clock,
     /// Longest silence.
     pub(super) patience: Duration,
-    /// Hears what comes before the answer; false ends a stream.
+    /// Takes what comes before the answer; false ends a stream.
     pub(super) hear: &'a mut dyn FnMut(Heard<'_>) -> bool,
 }
 
@@ -147,8 +147,8 @@ impl Bulk {
         }
     }
 
-    /// Whether a server that ended said that it carries out nothing more, before it closed a connection
-    /// on which nothing can be sent any more.
+    /// Whether a server that ended refused to carry out anything more, before it closed a
+    /// connection on which nothing can be sent any more.
     fn was_refused(&mut self, error: &Error) -> bool {
         self.reader.stream().end_sending(error);
         while let Ok(Next::Frame(start)) = self.reader.next(HEAD_BYTES_MAX) {
@@ -329,7 +329,8 @@ impl Lent<'_> {
         filling: Option<&mut Filling<'_, '_>>,
         receiving: &mut Receiving<'_>,
     ) -> Result<Answer> {
-        // Gone meanwhile: whatever ends this early, nobody uses it in the middle of an answer.
+        // Gone meanwhile: whatever ends this early, no other request uses it in the middle of an
+        // answer.
         let mut bulk = self.bulk.take().expect("only a broken one is gone, once");
         let answer = bulk.exchange(message, id, acknowledged, filling, receiving)?;
         // Without an answer more of the stream would come.

@@ -22,12 +22,16 @@ use super::line::{Line, is_refused, lost};
 use super::options::Options;
 use super::reopening::Reopening;
 use super::request::{Answer, Filling, Message, odd};
+use super::silence::Silence;
 use super::unsynced::Unsynced;
 use crate::deadline;
 
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// How often a client that ends looks whether the server has sent anything.
+const ENDING_TICK: Duration = Duration::from_millis(100);
 
 /// Longest silence of a stream, where the deadline is not longer: a server says every second that
 /// it is there.
@@ -45,9 +49,9 @@ pub(super) struct Core {
     /// The server knows the session by it.
     session: u64,
     ids: Mutex<Ids>,
-    /// Told when a request has ended.
+    /// Notified when a request has ended.
     ended: Condvar,
-    /// What the server said last, and which life of the session that was.
+    /// The last greeting of the server, and which life of the session that was.
     greeted: RwLock<Greeted>,
     dialing: Mutex<bool>,
     dialed: Condvar,
@@ -57,16 +61,17 @@ pub(super) struct Core {
     pool: Pool,
     /// What was changed and not synced.
     pub(super) unsynced: Unsynced,
-    /// Who is asked before an object is opened again.
+    /// Guards that are asked before an object is opened again.
     pub(super) reopening: Reopening,
     /// Small transfers on their way.
     transfers: AtomicUsize,
+    silence: Arc<Silence>,
     /// Whether descriptors can be passed.
     is_local: bool,
     pub(super) target: String,
 }
 
-/// What the server said last.
+/// The last greeting of the server.
 #[derive(Clone)]
 struct Greeted {
     welcome: Welcome,
@@ -134,7 +139,9 @@ impl Core {
         random_bytes(&mut number)?;
         let session = u64::from_le_bytes(number);
         let timeout = options.connect_timeout.min(options.deadline);
-        let (reader, (welcome, version)) = open(&*dial, &options, &clock, session, timeout)?;
+        let silence = Arc::default();
+        let (reader, (welcome, version)) =
+            open(&*dial, &options, &clock, &silence, session, timeout)?;
         let is_local = reader.stream().transport.passes_descriptors();
         let core = Self {
             is_local,
@@ -142,6 +149,7 @@ impl Core {
             dial,
             pool: Pool::new(options.connections_max),
             transfers: AtomicUsize::new(0),
+            silence,
             unsynced: Unsynced::default(),
             reopening: Reopening::default(),
             options,
@@ -158,12 +166,12 @@ impl Core {
         Ok(Arc::new(core))
     }
 
-    /// What the store can do, as the server said last.
+    /// What the store can do, by the last greeting.
     pub(super) fn capability(&self) -> Capability {
         self.greeted().welcome.capability
     }
 
-    /// The version of the protocol that the server speaks, too, as it said last.
+    /// The version of the protocol that the server speaks, too, by the last greeting.
     pub(super) fn version(&self) -> u16 {
         self.greeted().version
     }
@@ -213,7 +221,7 @@ impl Core {
         if asked.is_err() {
             let mut ids = lock(&self.ids);
             ids.left.insert(asking.number);
-            // Whoever waits for room gives it up.
+            // Threads that wait for room give it up.
             self.tell_waiters(&ids);
             drop(ids);
             *unanswered = Some(asking);
@@ -259,6 +267,7 @@ impl Core {
         mut filling: Option<&mut Filling<'_, '_>>,
         hear: &mut dyn FnMut(Heard<'_>) -> bool,
     ) -> Result<Answer> {
+        let begun_ns = self.clock.now_ns();
         let mut sent_in = if message.is_repeatable { None } else { message.life };
         let only_in = |sent_in| if message.is_repeatable { message.life } else { sent_in };
         // Whether a change may have come to the server.
@@ -305,8 +314,12 @@ impl Core {
             let now_ns = self.clock.now_ns();
             let missed_ns = now_ns.saturating_sub(*missed_since_ns.get_or_insert(now_ns));
             let is_over = now_ns >= deadline_ns
-                || Duration::from_nanos(missed_ns) >= self.options.reconnect_time_max;
+                || Duration::from_nanos(missed_ns) >= self.options.reconnect_time_max
+                || self.silence.is_over();
             let may_retry = matches!(missed.error.kind(), ErrorKind::Unreachable { .. });
+            if may_retry && now_ns >= deadline_ns {
+                self.silence.note_unanswered_since(begun_ns, now_ns, self.options.deadline);
+            }
             // Why this try was refused says nothing of one before, which may be on its way still.
             let is_refused = matches!(missed.error.kind(), ErrorKind::Denied | ErrorKind::Busy);
             let is_in_doubt = was_sent || is_sent && !is_refused;
@@ -324,21 +337,21 @@ impl Core {
         }
     }
 
-    /// Tells the server something that it need not answer, over the connection that there is. Where
-    /// it does not get there, it is not told.
+    /// Sends the server something that needs no answer, over the connection that there is. Where it
+    /// does not arrive, it is lost.
     pub(super) fn tell(&self, operation: Operation) {
-        // Nobody waits for a server that does not answer, only to tell it something.
+        // This must not block on a server that does not answer.
         let Some(line) = self.current_line().filter(|line| !line.is_silent()) else { return };
         let message = Message::request(&[operation], &[], &Semantics::default());
         debug_assert!(!message.is_change, "its answer would be kept");
         if let Ok(id) = self.begin(&message, self.clock.now_ns()) {
-            // Whoever sends next sees that it broke.
+            // The next send sees that it broke.
             let _ = line.tell(&message, id.number, self.acknowledged());
         }
     }
 
-    /// Asks on a connection that nobody else uses meanwhile; returns that, and the descriptors that
-    /// came with the answer. Not again where it breaks.
+    /// Asks on a connection that no other request uses meanwhile; returns that, and the descriptors
+    /// that came with the answer. Not again where it breaks.
     pub(super) fn exchange_alone(
         &self,
         message: &Message<'_>,
@@ -347,7 +360,7 @@ impl Core {
         let deadline_ns = self.deadline_ns();
         let id = self.begin(message, deadline_ns)?;
         let mut lent = self.lend(deadline_ns)?;
-        let patience = self.options.deadline;
+        let patience = self.patience();
         let mut nobody = |_: Heard<'_>| true;
         let mut receiving = Receiving { clock: &*self.clock, patience, hear: &mut nobody };
         let acknowledged = self.acknowledged();
@@ -398,8 +411,8 @@ impl Core {
         Ok(answer)
     }
 
-    /// Asks once, in one life of the session, over the connection that there is; `done` is told of
-    /// the answer, and asked for only where the request was begun.
+    /// Asks once, in one life of the session, over the connection that there is; `done` is called
+    /// with the answer, and made only where the request was begun.
     pub(super) fn ask_later(
         &self,
         message: &Message<'_>,
@@ -422,7 +435,7 @@ impl Core {
         })
     }
 
-    /// Asks over a connection that nobody else uses meanwhile.
+    /// Asks over a connection that no other request uses meanwhile.
     fn ask_over(
         &self,
         mut lent: Lent<'_>,
@@ -434,7 +447,7 @@ impl Core {
     ) -> Result<Answer, Missed> {
         let life = lent.life();
         check_life(life, only_in)?;
-        let left = deadline::left(self.options.deadline);
+        let left = self.patience();
         let patience = if message.is_stream { left.max(STREAM_SILENCE_MAX) } else { left };
         let mut receiving = Receiving { clock: &*self.clock, patience, hear };
         let answered = lent.exchange(message, id, self.acknowledged(), filling, &mut receiving);
@@ -467,8 +480,8 @@ impl Core {
         (line.life == self.life() && line.is_usable()).then_some(line)
     }
 
-    /// The right to dial: one thread at a time, so that each sees whether the server still knows what
-    /// the one before told it.
+    /// The right to dial: one thread at a time, so that each sees whether the server still has what
+    /// the one before sent it.
     fn turn(&self, deadline_ns: u64) -> Result<Turn<'_>> {
         let is_busy = |dialing: &mut bool| *dialing;
         let (mut dialing, waited) = self
@@ -496,7 +509,7 @@ impl Core {
         let is_kept = message.is_change && message.is_kept;
         let is_full = |ids: &mut Ids| {
             if is_kept && ids.is_full() && !ids.left.is_empty() {
-                // Nobody stands still for what nobody waits for.
+                // No caller is delayed for changes whose results no caller waits for.
                 ids.give_up_left();
                 self.tell_waiters(ids);
             }
@@ -531,7 +544,7 @@ impl Core {
 
     /// Has threads that wait for room look again.
     fn tell_waiters(&self, ids: &Ids) {
-        // Telling nobody is a call of the operating system, too.
+        // Notifying without waiters is a call of the operating system, too.
         if ids.waiters > 0 {
             self.ended.notify_all();
         }
@@ -543,8 +556,32 @@ impl Core {
 
     /// When a request that begins now is given up.
     pub(super) fn deadline_ns(&self) -> u64 {
-        let left = deadline::left(self.options.deadline);
-        self.clock.now_ns().saturating_add(left.as_nanos() as u64)
+        self.clock.now_ns().saturating_add(self.patience().as_nanos() as u64)
+    }
+
+    /// What a request has that begins now.
+    fn patience(&self) -> Duration {
+        let deadline = self.options.deadline;
+        self.silence.bound(self.clock.now_ns(), deadline::left(deadline), deadline)
+    }
+
+    /// From now on this client waits no longer for a server that sends nothing for a few seconds, however
+    /// long the deadline is: what it asks fails then. One that answers has all the time that it had.
+    pub(super) fn end_soon(self: &Arc<Self>) {
+        if !self.silence.begin_ending(self.clock.now_ns()) {
+            return;
+        }
+        let core = Arc::downgrade(self);
+        let watch = move || {
+            while let Some(core) = core.upgrade() {
+                if core.silence.give_up(core.clock.now_ns()) {
+                    return;
+                }
+                core.clock.sleep(ENDING_TICK);
+            }
+        };
+        // Where there is no thread, what it asks has the whole deadline, as before.
+        let _ = std::thread::Builder::new().name("client-ends".into()).spawn(watch);
     }
 
     fn left(&self, deadline_ns: u64) -> Duration {
@@ -598,7 +635,7 @@ impl Turn<'_> {
         }
         let timeout = core.left(deadline_ns).min(core.options.connect_timeout);
         let (reader, (welcome, version)) =
-            open(&*core.dial, &core.options, &core.clock, core.session, timeout)?;
+            open(&*core.dial, &core.options, &core.clock, &core.silence, core.session, timeout)?;
         let mut greeted = core.greeted.write().unwrap_or_else(PoisonError::into_inner);
         if welcome.store_id != greeted.welcome.store_id {
             return Err(Error::new(ErrorKind::Denied, "use the server")
@@ -629,12 +666,20 @@ fn open(
     dial: &dyn Dial,
     options: &Options,
     clock: &Arc<dyn Clock>,
+    silence: &Arc<Silence>,
     session: u64,
     timeout: Duration,
 ) -> Result<(FrameReader<Timed>, (Welcome, u16))> {
+    if silence.is_over() {
+        return Err(Error::new(
+            ErrorKind::Unreachable { applied: Applied::No },
+            "reach the server",
+        )
+        .because("this client ends, and the server did not answer"));
+    }
     let deadline_ns = clock.now_ns().saturating_add(timeout.as_nanos() as u64);
     let transport = dial.dial(timeout)?;
-    let timed = Timed::new(transport, Arc::clone(clock), options.deadline)
+    let timed = Timed::new(transport, Arc::clone(clock), options.deadline, Arc::clone(silence))
         .map_err(|error| Error::from_io("reach the server", error))?;
     timed.set_deadline(deadline_ns);
     let mut reader = FrameReader::new(timed);
@@ -644,7 +689,7 @@ fn open(
 }
 
 /// A change that was sent in a former life of the session, or means something there alone, is not
-/// asked for, unless it comes to the same however often: nobody knows whether it was carried out.
+/// asked for, unless it is idempotent: whether it was carried out is unknown.
 fn check_life(life: u64, only_in: Option<u64>) -> Result<(), Missed> {
     match only_in {
         Some(before) if before != life => Err(Missed {
@@ -690,7 +735,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use terrace_core::{Atomicity, Persistency};
+    use terrace_core::{Atomicity, Persistency, Writes};
     use terrace_testkit::ManualClock;
 
     use super::*;
@@ -724,6 +769,8 @@ mod tests {
             leases: false,
             keeps_data: true,
             labels: false,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         };
         let target = dial.target();
         let welcome = Welcome {
@@ -736,6 +783,7 @@ mod tests {
         };
         let options = Options { deadline, ..Options::default() };
         Arc::new(Core {
+            silence: Arc::default(),
             is_local: false,
             target,
             dial: Box::new(dial),
@@ -758,7 +806,7 @@ mod tests {
 
     #[test]
     fn who_waits_goes_on_when_nobody_waits_any_more_for_what_came_before() {
-        // It passes where nobody is woken.
+        // It passes where no thread is woken.
         let deadline = Duration::from_secs(60);
         let ((asked, is_asked), (go_on, gate)) = (channel(), channel());
         let dial = Refusing { asked: Mutex::new(asked), gate: Mutex::new(gate) };

@@ -11,6 +11,8 @@ use std::time::Duration;
 use terrace_core::{Clock, Error, Result};
 use terrace_transport::{ClientTls, Endpoint, Transport, connect};
 
+use super::silence::Silence;
+
 /// Makes connections to one server.
 pub trait Dial: Send + Sync {
     /// A new connection.
@@ -77,12 +79,13 @@ impl Dial for TlsAddress {
 /// How often a reader that waits looks at its deadline.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A connection that is read up to a deadline, which whoever reads sets.
+/// A connection that is read up to a deadline, which the reading thread sets.
 #[derive(Clone)]
 pub(crate) struct Timed {
     pub(crate) transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
     deadline_ns: Arc<AtomicU64>,
+    pub(super) silence: Arc<Silence>,
 }
 
 impl fmt::Debug for Timed {
@@ -99,10 +102,12 @@ impl Timed {
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
         write_timeout: Duration,
+        silence: Arc<Silence>,
     ) -> io::Result<Self> {
         transport.set_read_timeout(Some(TICK))?;
         transport.set_write_timeout(Some(write_timeout.max(TICK)))?;
-        Ok(Self { transport, clock, deadline_ns: Arc::default() })
+        silence.watch(Arc::downgrade(&transport));
+        Ok(Self { transport, clock, deadline_ns: Arc::default(), silence })
     }
 
     /// Reading fails from then on.
@@ -110,8 +115,8 @@ impl Timed {
         self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
     }
 
-    /// Ends the connection after sending failed. Where the other side has closed it, what it said before
-    /// that can be read still; else nothing comes any more.
+    /// Ends the connection after sending failed. Where the other side has closed it, what it sent
+    /// before that can be read still; else nothing comes any more.
     pub(crate) fn end_sending(&self, error: &Error) {
         let source = std::error::Error::source(error);
         let source = source.and_then(|source| source.downcast_ref::<io::Error>());
@@ -138,7 +143,13 @@ impl Read for Timed {
                         return Err(error);
                     }
                 }
-                other => return other,
+                Ok(count) => {
+                    if count > 0 {
+                        self.silence.note_heard(|| self.clock.now_ns());
+                    }
+                    return Ok(count);
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct Ids {
     kept: BTreeMap<u64, usize>,
     /// Their sum.
     kept_bytes: usize,
-    /// Changes of [`Ids::open`] that nobody waits for now, and that may be asked for again.
+    /// Changes of [`Ids::open`] without a waiting caller that may be asked for again.
     pub(super) left: BTreeSet<u64>,
     /// Threads that wait until fewer are kept.
     pub(super) waiters: usize,
@@ -69,14 +69,14 @@ impl Ids {
         }
     }
 
-    /// Whether the server still knows what became of a change that nobody waited for; somebody does
+    /// Whether the server still has the result of an asynchronous change; a caller waits for it
     /// from now on.
     pub(super) fn take_up(&mut self, number: u64) -> bool {
         self.left.remove(&number);
         self.open.contains(&number)
     }
 
-    /// Has the server forget what became of changes that nobody waits for.
+    /// Has the server forget the results of changes without waiting callers.
     pub(super) fn give_up_left(&mut self) {
         while let Some(number) = self.left.first().copied() {
             self.end(number);

@@ -128,7 +128,7 @@ impl RemoteKv {
                 .with("conflicts", conflicts)
                 .with("server", &self.core.target));
         }
-        // The first time somebody was faster mostly is the last one, too.
+        // The first time that another client was faster mostly is the last one, too.
         if conflicts > 1 {
             let longer = 1 << (conflicts - 2).min(16);
             let _spending = deadline::Spending::begin(&*self.core.clock);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A request whose answer nobody waits for, and somebody is told of.
+//! An asynchronous request: no caller waits for its answer, a callback gets it.
 
 use terrace_core::{Applied, Error, Result};
 
 use super::request::Answer;
 
-/// What came of a request that nobody waited for.
+/// The outcome of an asynchronous request.
 pub(super) enum Ended {
     /// Its answer, or that it got none in time.
     Told(Result<Answer>),
@@ -13,10 +13,10 @@ pub(super) enum Ended {
     Broke(Applied),
 }
 
-/// Is told of it.
+/// Completes it.
 pub(super) type LaterDone = Box<dyn FnOnce(Ended) + Send>;
 
-/// A request whose answer nobody waits for.
+/// An asynchronous request.
 pub(super) struct Later {
     /// As far as it came.
     pub(super) answer: Answer,

@@ -18,7 +18,7 @@ use super::unexpected;
 /// How often a server that lends nothing is asked again: once in so many reads.
 const READS_UNTIL_ASKED: u32 = 64;
 
-/// How often the server is told of reads that it did not see.
+/// How often reads that the server did not see are reported to it.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// The file of an object, while a server lends it.
@@ -40,12 +40,12 @@ struct Held {
     transport: Arc<dyn Transport>,
 }
 
-/// Reads that the server was not told of.
+/// Reads that are not reported to the server yet.
 #[derive(Default)]
 struct Untold {
     count: AtomicU32,
     bytes: AtomicU64,
-    /// When it is to be told next.
+    /// When the next report is due.
     next_ns: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ impl Lent {
                 }
             }
         }
-        // After the word: nobody changes the words of a server that was killed.
+        // After the word: the words of a server that was killed do not change any more.
         if held.transport.is_ended() {
             self.forget(&held);
             return None;
@@ -89,7 +89,7 @@ impl Lent {
         Some(total)
     }
 
-    /// What the server is to be told of reads that it did not see, so that its policy hears of them.
+    /// The report of reads that the server did not see, so that its policy learns of them.
     pub(super) fn take_untold(&self) -> Option<OnHandle> {
         let count = self.untold.count.swap(0, Ordering::Relaxed);
         let bytes = self.untold.bytes.swap(0, Ordering::Relaxed);
@@ -141,7 +141,8 @@ impl Core {
     fn lease(&self, handle: u64) -> Result<Option<(FileLease, Arc<dyn Transport>)>> {
         let operations = [Operation::On { handle, what: OnHandle::Lease }];
         let message = Message::request(&operations, &[], &Default::default());
-        // On a connection that nobody else uses meanwhile: the descriptors come with the answer.
+        // On a connection that no other request uses meanwhile: the descriptors come with the
+        // answer.
         let mut nowhere = [];
         let mut filling = Filling::new(&mut nowhere);
         let (answer, transport, descriptors) = self.exchange_alone(&message, &mut filling)?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A connection that many threads use at once: their requests are on their way together, and
-//! whoever waits first reads the answers, for the others too.
+//! A connection that many threads use at once: their requests are in flight together, and the
+//! thread that waits first reads the answers, for the others too.
 //!
-//! A thread that was just given its answer mostly asks again at once. While such threads are on
-//! their way, requests are gathered, and the last of these threads sends them all: many threads
-//! cost one call of the operating system together, a thread that is alone waits for nobody.
+//! A thread that was just given its answer mostly asks again at once. While such threads are about
+//! to ask, requests are gathered, and the last of these threads sends them all: many threads cost
+//! one call of the operating system together, a thread that is alone waits for no other.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,10 +23,10 @@ use super::request::{Answer, Message, odd};
 /// Longest payload of an answer that is not read into its place.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
-/// Longest time for the rest of a frame that began to come while nobody waited.
+/// Longest time for the rest of a frame that began to come while no thread waited.
 const HEAR_MAX: Duration = Duration::from_secs(1);
 
-/// A server that said something so short a time ago is taken to be there still.
+/// A server that sent something so short a time ago is taken to be there still.
 const HEARD_MAX: Duration = Duration::from_millis(1);
 
 /// So many requests at a time are answered later; threads wait for the answers to others.
@@ -45,13 +45,13 @@ pub(super) struct Line {
     gathered: Mutex<Gathered>,
     state: Mutex<State>,
     spin: Spin,
-    /// When the server said something last.
+    /// When the server sent something last.
     heard_ns: AtomicU64,
-    /// Whether the server said that it is about to end: requests go elsewhere.
+    /// Whether the server announced that it is about to end: requests go elsewhere.
     is_leaving: AtomicBool,
     /// Whether the last request that was waited for long enough got no answer in time.
     is_silent: AtomicBool,
-    /// Whoever waited so long in vain takes the server for silent.
+    /// A thread that waited so long in vain takes the server for silent.
     silence_min: Duration,
     /// Which life of the session it belongs to.
     pub(super) life: u64,
@@ -62,20 +62,20 @@ pub(super) struct Line {
 #[derive(Default)]
 struct Gathered {
     bytes: Vec<u8>,
-    /// Whether a thread is sending, which goes on until nothing is left: frames are never mixed, and
-    /// nobody waits to send.
+    /// Whether a thread is sending, which goes on until nothing is left: frames are never mixed,
+    /// and no thread waits to send.
     is_sending: bool,
     /// Memory for what is sent next.
     spare: Vec<u8>,
 }
 
 struct State {
-    /// Whoever reads has it.
+    /// The reading thread has it.
     reader: Option<FrameReader<Timed>>,
     waiting: HashMap<u64, Waiting>,
     /// How many of them were woken for their answer and have not fetched it.
     woken: usize,
-    /// Requests that nobody waits for: whoever reads tells of their answers.
+    /// Asynchronous requests: the reading thread completes them.
     later: HashMap<u64, Later>,
     /// Whether a thread reads, or is about to, until there are none of these.
     is_answering: bool,
@@ -97,7 +97,7 @@ struct Waiting {
     answer: Answer,
     is_done: bool,
     is_woken: bool,
-    /// Who waits for it, once somebody does.
+    /// The thread that waits for it, if any.
     thread: Option<Thread>,
 }
 
@@ -139,7 +139,7 @@ impl Line {
         !self.is_leaving.load(Ordering::Acquire) && self.state().broken.is_none()
     }
 
-    /// Sends a request whose answer nobody waits for.
+    /// Sends a request that needs no answer.
     pub(super) fn tell(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
         let mut gathered = self.gathered();
         message.send(&mut gathered.bytes, id, acknowledged)?;
@@ -152,8 +152,9 @@ impl Line {
         self.is_silent.load(Ordering::Acquire)
     }
 
-    /// Hears what the server said while nobody waited for anything: mostly that it ended. A change
-    /// that is sent to a server that has ended may have been made, as far as anybody knows.
+    /// Reads what the server sent while no thread waited for anything: mostly that it ended. A
+    /// change that is sent to a server that has ended may have been made, as far as the client
+    /// knows.
     fn hear_idle(&self) {
         let heard_ns = self.heard_ns.load(Ordering::Relaxed);
         if self.clock.now_ns().saturating_sub(heard_ns) < HEARD_MAX.as_nanos() as u64 {
@@ -188,7 +189,7 @@ impl Line {
         let answer = Answer::default();
         let waiting = Waiting { answer, is_done: false, is_woken: false, thread: None };
         state.waiting.insert(id, waiting);
-        // Whoever is the last to fetch its answer sends it.
+        // The last thread to fetch its answer sends it.
         let may_wait = state.woken > 0 && gathered.bytes.len() < GATHERED_BYTES_MAX;
         drop(state);
         if !may_wait {
@@ -197,9 +198,9 @@ impl Line {
         Ok(())
     }
 
-    /// Sends a request whose answer `done` is told of, which is asked for only where it was begun:
-    /// where this thread can read from now on, or another one reads until all such requests have an
-    /// answer. Whether that is this thread: [`Line::answer_later`] is to be called then.
+    /// Sends an asynchronous request; `done` makes its callback, only where it was begun: where
+    /// this thread can read from now on, or another one reads until all such requests have an
+    /// answer. Whether that is this thread: it must call [`Line::answer_later`] then.
     pub(super) fn begin_later(
         &self,
         message: &Message<'_>,
@@ -215,7 +216,7 @@ impl Line {
         }
         message.send(&mut gathered.bytes, id, acknowledged).ok()?;
         state.later.insert(id, Later::new(done(), deadline_ns));
-        // Nothing is read until all is sent: whoever waits may do so meanwhile.
+        // Nothing is read until all is sent: a waiting thread may do so meanwhile.
         let is_first = !std::mem::replace(&mut state.is_answering, true);
         let may_wait = state.woken > 0 && gathered.bytes.len() < GATHERED_BYTES_MAX;
         drop(state);
@@ -225,7 +226,7 @@ impl Line {
         Some(is_first)
     }
 
-    /// Reads, and tells of answers, until all requests that nobody waits for have one.
+    /// Reads, and completes requests, until all asynchronous ones have an answer.
     pub(super) fn answer_later(&self) {
         let mut held = None;
         loop {
@@ -271,13 +272,14 @@ impl Line {
     fn give_up(&self, late: Vec<Later>) {
         for later in late {
             self.is_silent.store(true, Ordering::Release);
+            self.stream.silence.note_unanswered(self.clock.now_ns());
             later.fail(lost("it did not answer in time".into()));
         }
     }
 
-    /// Sends what was gathered, and what others add meanwhile, unless another thread does. It is gone
-    /// then, also where that failed: the connection is over. Who reads hears that, behind what the
-    /// server had said before: a server that ended says what it did not carry out.
+    /// Sends what was gathered, and what others add meanwhile, unless another thread does. It is
+    /// gone then, also where that failed: the connection is over. The reading thread sees that,
+    /// behind what the server had sent before: a server that ended sends what it did not carry out.
     fn send<'a>(&'a self, mut gathered: MutexGuard<'a, Gathered>) {
         if gathered.is_sending {
             return;
@@ -362,7 +364,7 @@ impl Line {
         }
     }
 
-    /// Reads a frame, and all that came with it, and gives each to whom it belongs.
+    /// Reads a frame, and all that came with it, and gives each to its request.
     fn read(&self, reader: &mut FrameReader<Timed>) -> Result<()> {
         let mut woken = Vec::new();
         let mut read = self.read_frame(reader, &mut woken);
@@ -374,11 +376,11 @@ impl Line {
         read
     }
 
-    /// Reads a frame. Adds to `woken` who waited for it.
+    /// Reads a frame. Adds the threads that waited for it to `woken`.
     fn read_frame(&self, reader: &mut FrameReader<Timed>, woken: &mut Vec<Thread>) -> Result<()> {
         let start = match reader.next(HEAD_BYTES_MAX)? {
             Next::Frame(start) => start,
-            // The deadline of who reads; the connection is as good as before.
+            // The deadline of the reading thread; the connection is as good as before.
             Next::Idle => return Ok(()),
             Next::End => return Err(lost("the server closed the connection".into())),
         };
@@ -407,7 +409,7 @@ impl Line {
             (Some(waiting), _) if waiting.is_done => return Ok(()),
             (Some(waiting), _) => &mut waiting.answer,
             (None, Some(later)) => &mut later.answer,
-            // An answer that nobody waits for any more is no concern.
+            // An answer without a waiting thread is no concern.
             (None, None) => return Ok(()),
         };
         if answer.payload.is_empty() {
@@ -475,13 +477,13 @@ impl Drop for Line {
 }
 
 impl State {
-    /// Requests that nobody waits for, and that got no answer until now, which is too late.
+    /// Asynchronous requests without an answer whose deadline is over.
     fn take_late(&mut self, now_ns: u64) -> Vec<Later> {
         let is_late = |_: &u64, later: &mut Later| later.deadline_ns() <= now_ns;
         self.later.extract_if(is_late).map(|(_, later)| later).collect()
     }
 
-    /// Wakes somebody who reads from now on: the thread that does so for many before one that waits
+    /// Wakes a thread that reads from now on: the one that does so for many before one that waits
     /// for its own answer.
     fn pass_on(&self) {
         if self.reader.is_none() {
@@ -507,12 +509,12 @@ fn unanswered(reason: String, applied: Applied) -> Error {
     Error::new(ErrorKind::Unreachable { applied }, "ask the server").because(reason)
 }
 
-/// A request that the server did not carry out before it ended, as it said.
+/// The error of a request that the server refused before it ended.
 pub(super) fn refused() -> Error {
     unanswered("it ended before it carried this out".into(), Applied::No)
 }
 
-/// Whether the server said that it did not carry a request out.
+/// Whether the server refused to carry a request out.
 pub(super) fn is_refused(error: &Error) -> bool {
     error.kind() == ErrorKind::Unreachable { applied: Applied::No }
 }
@@ -532,7 +534,8 @@ mod tests {
     fn line(clock: &Arc<ManualClock>) -> (Line, Socket) {
         let (socket, server) = Socket::pair().expect("a pair");
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
-        let timed = Timed::new(Arc::new(socket), Arc::clone(&clock), DEADLINE).expect("a timeout");
+        let timed = Timed::new(Arc::new(socket), Arc::clone(&clock), DEADLINE, Arc::default());
+        let timed = timed.expect("a timeout");
         (Line::new(FrameReader::new(timed), 1, clock, DEADLINE), server)
     }
 
@@ -544,7 +547,7 @@ mod tests {
         line.begin(&message, id, id).expect("it is sent");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| line.wait(id, deadline_ns));
-            // Once it reads: nobody else takes the reader.
+            // Once it reads: no other thread takes the reader.
             while line.state().reader.is_some() {
                 std::thread::yield_now();
             }

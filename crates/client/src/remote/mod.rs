@@ -8,6 +8,7 @@ mod batch;
 mod bulk;
 mod core;
 mod dial;
+mod draft;
 mod greeting;
 mod ids;
 mod kv;
@@ -18,13 +19,14 @@ mod object;
 mod options;
 mod reopening;
 mod request;
+mod silence;
 mod unsynced;
 
 use std::sync::Arc;
 
 use terrace_core::{
-    Applied, Backend, Capability, Clock, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open,
-    Page, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Access, Applied, Backend, Capability, Clock, Cursor, Draft, Error, ErrorKind, Identity, Key,
+    Object, Op, Open, Page, Result, Semantics, Space, Stat, Superblock, execute_each,
 };
 use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
 
@@ -39,6 +41,7 @@ pub use self::reopening::ReopenGuard;
 
 use self::bulk::read_json_bytes;
 use self::core::Core;
+use self::draft::RemoteDraft;
 use self::object::RemoteObject;
 use self::request::{Answer, Message, odd};
 
@@ -49,12 +52,16 @@ use self::request::{Answer, Message, odd};
 /// where the server was started anew meanwhile, a change that got no answer fails with
 /// `Unreachable` and `Applied::Unknown`.
 ///
-/// What was written to an open object and not synced may be lost with the server. Then each sync of the
-/// object fails with `Io` through all handles that were open, also through those that wrote nothing, and
-/// through the next ones that are opened, until one of them was told: to go on, open it anew and write it
-/// again. A sync of the store fails once where anything else may be lost that was changed and not synced:
-/// what was made or deleted, identities, pairs, what batches wrote. So does one of all objects, also for
-/// what was written to those that are open. What was asked for at level `storage` needs no sync.
+/// What was written to an open object and not synced may be lost with the server. Then each sync of
+/// the object fails with `Io` through all handles that were open, also through those that wrote
+/// nothing, and through the next ones that are opened, until the error was returned through one of
+/// these: to go on, open it anew and write it again. A sync of the store fails once where anything
+/// else may be lost that was changed and not synced: what was made or deleted, identities, pairs,
+/// what batches wrote. So does one of all objects, also for what was written to those that are
+/// open. What was asked for at level `storage` needs no sync.
+///
+/// A draft belongs to the session. A server that was started anew has discarded it: what is done with
+/// it fails with `Unreachable` and `Applied::No`.
 #[derive(Clone)]
 pub struct Remote {
     core: Arc<Core>,
@@ -90,7 +97,8 @@ impl Remote {
         RemoteKv::new(Arc::clone(&self.core), namespace)
     }
 
-    /// Makes a call of the control plane (`docs/formats/control.md`); `progress` hears how far it is.
+    /// Makes a call of the control plane (`docs/formats/control.md`); `progress` is called with its
+    /// progress.
     ///
     /// # Errors
     ///
@@ -130,7 +138,7 @@ impl Remote {
     ///
     /// What the call says; `Unreachable` where the server ends, or says nothing any more.
     pub fn watch(&self, json: &[u8], hear: &mut dyn FnMut(Heard<'_>) -> bool) -> Result<()> {
-        // Whoever watches changes nothing, so that nothing can have been applied.
+        // A watch changes nothing, so that nothing can have been applied.
         let ended = |reason| {
             Error::new(ErrorKind::Unreachable { applied: Applied::No }, "watch the store")
                 .because(reason)
@@ -172,10 +180,10 @@ impl Remote {
         files_answer(self.core.ask(&message.only_in(life))?)
     }
 
-    /// The same for a change in one life of the session. Where no answer comes, `unanswered` is set:
-    /// who asks for the same with it again in that life gets the answer to the first time, if it was
-    /// carried out then. Not so once 2048 changes of this client came after it, or so many that their
-    /// answers have 2 MiB. The answer has to fit into one frame.
+    /// The same for a change in one life of the session. Where no answer comes, `unanswered` is
+    /// set: a caller that asks for the same with it again in that life gets the answer to the first
+    /// time, if it was carried out then. Not so once 2048 changes of this client came after it, or
+    /// so many that their answers have 2 MiB. The answer has to fit into one frame.
     ///
     /// # Errors
     ///
@@ -206,10 +214,33 @@ impl Remote {
         self.core.life()
     }
 
+    /// Begins the end of this client: from now on it gives up a server that sends nothing for 3 s, whatever the
+    /// deadline is. What it asks fails as `Unreachable` then.
+    pub fn end_soon(&self) {
+        self.core.end_soon();
+    }
+
     /// The first life of the session of which nothing is lost, as far as is known: what was done and
     /// not synced in an earlier one may be, because the server ended before it was durable.
     pub fn whole_since(&self) -> u64 {
         self.core.whole_life().whole_since
+    }
+
+    fn opening(&self, operation: &'static str, key: &Key, how: &Open) -> Result<Opening> {
+        self.capability().check_atomicity(operation, how.semantics.atomicity)?;
+        // An empty one would say that there is none.
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", self.target()))?;
+        Ok(Opening {
+            key: key.clone(),
+            create: how.create,
+            access: how.access,
+            size_hint_bytes: how.size_hint_bytes,
+            segment_bytes: how.segment_bytes,
+            hint: how.hint,
+            identity: how.identity.as_deref().map(|identity| Box::new(identity.clone())),
+            label: how.label.clone().unwrap_or_default(),
+        })
     }
 
     /// Asks for one thing without data.
@@ -287,22 +318,16 @@ impl Backend for Remote {
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        self.capability().check_atomicity("open object", how.semantics.atomicity)?;
-        // An empty one would say that there is none.
-        how.check_label(&self.capability())
-            .map_err(|error| error.with("key", key).with("target", self.target()))?;
-        let opening = Opening {
-            key: key.clone(),
-            create: how.create,
-            access: how.access,
-            size_hint_bytes: how.size_hint_bytes,
-            segment_bytes: how.segment_bytes,
-            hint: how.hint,
-            identity: how.identity.as_deref().map(|identity| Box::new(identity.clone())),
-            label: how.label.clone().unwrap_or_default(),
-        };
+        let opening = self.opening("open object", key, how)?;
         let object = RemoteObject::open(Arc::clone(&self.core), opening, how.semantics)?;
         Ok(Box::new(object))
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        let how = Open { access: Access::Write, ..how.clone() };
+        let opening = self.opening("replace an object", key, &how)?;
+        let draft = RemoteDraft::begin(Arc::clone(&self.core), opening, how.semantics)?;
+        Ok(Box::new(draft))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {

@@ -4,11 +4,12 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    ATOMIC_BYTES_MAX, Access, Atomicity, Begun, Create, End, Error, ErrorKind, FileLease, Key,
-    Later, Object, ReadDone, ReadSummary, Result, Semantics, Stat, WriteDone,
+    ATOMIC_BYTES_MAX, Access, Applied, Atomicity, Begun, Create, End, Error, ErrorKind, FileLease,
+    HeldGrowth, Key, Later, Object, ReadDone, ReadSummary, Result, Semantics, Stat, WriteDone,
 };
 use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome, VERSION_KEEPS_SIZE};
 
@@ -28,57 +29,92 @@ const APPEND_BYTES_MAX: usize = 32 << 20;
 
 /// An object that a server has open for us.
 pub(super) struct RemoteObject {
-    core: Arc<Core>,
-    key: Key,
+    pub(super) core: Arc<Core>,
+    pub(super) key: Key,
     access: Access,
-    semantics: Semantics,
+    pub(super) semantics: Semantics,
     /// Tells it from another object of the same name.
-    created_ns: u64,
+    pub(super) created_ns: u64,
     /// Empty for none.
     label: Arc<[u8]>,
     handle: Mutex<Handle>,
-    /// What was written to it and not synced.
-    written: Arc<Written>,
-    /// So many losses of it others were told of before this was opened. Later ones make each sync
-    /// fail: nothing makes durable any more what was written.
+    /// What was written to it and not synced; nothing of a draft.
+    pub(super) written: Arc<Written>,
+    /// Bytes that were written to a draft.
+    pub(super) draft_bytes: AtomicU64,
+    /// The number of its losses that were reported before this was opened. Later ones make each
+    /// sync fail: nothing makes durable any more what was written.
     known: u64,
-    /// The object's file, where the server lends it; not to who wants operations to be seen whole.
+    /// The object's file, where the server lends it; not where operations must be seen whole.
     lent: Option<Lent>,
 }
 
 #[derive(Clone, Copy)]
-struct Handle {
-    number: u64,
+pub(super) struct Handle {
+    pub(super) number: u64,
     /// The life of the session that it belongs to.
-    life: Life,
+    pub(super) life: Life,
+    pub(super) stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The key named the object when it was opened, or when it was published.
+    Open,
+    /// No key names it.
+    Draft,
+    /// No key ever will.
+    Discarded,
 }
 
 impl RemoteObject {
     pub(super) fn open(core: Arc<Core>, opening: Opening, semantics: Semantics) -> Result<Self> {
+        Self::begin(core, opening, semantics, Stage::Open)
+    }
+
+    /// Begins a new value of an object.
+    pub(super) fn draft(core: Arc<Core>, opening: Opening, semantics: Semantics) -> Result<Self> {
+        Self::begin(core, opening, semantics, Stage::Draft)
+    }
+
+    fn begin(
+        core: Arc<Core>,
+        opening: Opening,
+        semantics: Semantics,
+        stage: Stage,
+    ) -> Result<Self> {
         let (key, access) = (opening.key.clone(), opening.access);
+        let is_open = stage == Stage::Open;
+        // A server that was started anew has lost a draft, but no object.
+        let is_new = is_open && opening.create == Create::New;
+        let operation = match is_open {
+            true => Operation::Open(opening),
+            false => Operation::Draft(opening),
+        };
         if core.unsynced.is_full() {
             core.sync_store(true)?;
         }
-        let (opened, life) = opened(&core, opening, &semantics)?;
+        let (opened, life) = opened(&core, operation, is_new, &semantics)?;
         let (written, known) = core.unsynced.open(&key, opened.created_ns, life);
-        let lent = (semantics.atomicity == Atomicity::None && core.is_lent()).then(Lent::default);
+        let is_lent = is_open && semantics.atomicity == Atomicity::None && core.is_lent();
         Ok(Self {
-            lent,
+            lent: is_lent.then(Lent::default),
             core,
             key,
             access,
             semantics,
             created_ns: opened.created_ns,
             label: opened.label,
-            handle: Mutex::new(Handle { number: opened.handle, life }),
+            handle: Mutex::new(Handle { number: opened.handle, life, stage }),
             written,
+            draft_bytes: AtomicU64::new(0),
             known,
         })
     }
 
     /// Asks for something that is done to the object. A server that was started anew is asked to
     /// open it first.
-    fn ask(&self, what: OnHandle, parts: &[&[u8]]) -> Result<Outcome> {
+    pub(super) fn ask(&self, what: OnHandle, parts: &[&[u8]]) -> Result<Outcome> {
         self.retried(|handle| {
             let operation = Operation::On { handle: handle.number, what: what.clone() };
             self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
@@ -89,12 +125,16 @@ impl RemoteObject {
     fn change(&self, what: OnHandle, parts: &[&[u8]]) -> Result<Outcome> {
         let mut life = None;
         let changed = self.retried(|handle| {
-            life = Some(handle.life);
+            life = (handle.stage == Stage::Open).then_some(handle.life);
+            if handle.stage == Stage::Draft {
+                let bytes: usize = parts.iter().map(|part| part.len()).sum();
+                self.draft_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            }
             let operation = Operation::On { handle: handle.number, what: what.clone() };
             self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
         });
-        // None where it was not even asked for. What failed, and has ended with its life, is not lost:
-        // who asked for it knows that it is not there.
+        // None where it was not even asked for, and for a draft. What failed, and has ended with its life, is not
+        // lost: the caller got the error.
         if let Some(life) = life
             && (changed.is_ok() || life.number == self.core.life())
         {
@@ -118,9 +158,20 @@ impl RemoteObject {
         }
     }
 
-    fn current(&self) -> Result<Handle> {
+    pub(super) fn current(&self) -> Result<Handle> {
         let mut handle = self.handle();
-        if handle.life.number != self.core.life() {
+        let is_past = handle.life.number != self.core.life();
+        match handle.stage {
+            Stage::Open => {}
+            Stage::Draft if is_past => return Err(self.lost_draft()),
+            Stage::Draft => return Ok(*handle),
+            Stage::Discarded => {
+                return Err(Error::new(ErrorKind::NotFound, "use a draft")
+                    .because("it was discarded")
+                    .with("key", &self.key));
+            }
+        }
+        if is_past {
             self.core.reopening.check(&self.key)?;
             // Held over the request: one thread opens it, the others use that.
             *handle = self.reopen()?;
@@ -129,7 +180,26 @@ impl RemoteObject {
         Ok(*handle)
     }
 
-    fn handle(&self) -> MutexGuard<'_, Handle> {
+    /// Why a draft of a life of the session that has ended is of no use.
+    pub(super) fn lost_draft(&self) -> Error {
+        Error::new(ErrorKind::Unreachable { applied: Applied::No }, "replace an object")
+            .because(
+                "the server was started anew, or has ended this session, and discarded the new \
+                 value; nothing was changed: write it again",
+            )
+            .with("key", &self.key)
+            .with("server", &self.core.target)
+    }
+
+    /// Has the server close a handle. Without an answer, so that this does not block on a server that
+    /// cannot be reached; that closes it with the session.
+    pub(super) fn close(&self, handle: Handle) {
+        if handle.life.number == self.core.life() {
+            self.core.tell(Operation::On { handle: handle.number, what: OnHandle::Close });
+        }
+    }
+
+    pub(super) fn handle(&self) -> MutexGuard<'_, Handle> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,9 +214,9 @@ impl RemoteObject {
             identity: None,
             label: Arc::default(),
         };
-        let (opened, life) = opened(&self.core, opening, &self.semantics)?;
+        let (opened, life) = opened(&self.core, Operation::Open(opening), false, &self.semantics)?;
         if opened.created_ns == self.created_ns {
-            return Ok(Handle { number: opened.handle, life });
+            return Ok(Handle { number: opened.handle, life, stage: Stage::Open });
         }
         self.core.tell(Operation::On { handle: opened.handle, what: OnHandle::Close });
         Err(Error::new(ErrorKind::NotFound, "use an object")
@@ -181,16 +251,16 @@ impl Drop for RemoteObject {
     fn drop(&mut self) {
         self.core.unsynced.close(&self.key, self.created_ns, &self.written);
         let handle = *self.handle();
-        if handle.life.number != self.core.life() {
+        // A draft that was discarded is closed.
+        if handle.stage == Stage::Discarded {
             return;
         }
-        let tell = |what| self.core.tell(Operation::On { handle: handle.number, what });
-        if let Some(untold) = self.lent.as_ref().and_then(Lent::take_untold) {
-            tell(untold);
+        if let Some(untold) = self.lent.as_ref().and_then(Lent::take_untold)
+            && handle.life.number == self.core.life()
+        {
+            self.core.tell(Operation::On { handle: handle.number, what: untold });
         }
-        // Without an answer, so that nobody waits here for a server that cannot be reached; that
-        // closes it with the session.
-        tell(OnHandle::Close);
+        self.close(handle);
     }
 }
 
@@ -304,9 +374,13 @@ impl Object for RemoteObject {
         Ok(None)
     }
 
-    /// Only who moves objects can hold one where it is.
+    /// Only a backend that moves objects can hold one where it is.
     fn hold_file(&self, _: Access) -> Result<Option<File>> {
         Ok(None)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     /// There are none: nothing is lent on.
@@ -324,11 +398,14 @@ impl Later for RemoteObject {
         bytes: usize,
         done: &mut dyn FnMut() -> ReadDone,
     ) -> Option<Begun> {
-        // Read without asking anybody, or of no use to who asks.
+        // Read without a request, or of no use to the caller.
         if self.lent.is_some() || self.semantics.atomicity.check_bytes("read", bytes).is_err() {
             return None;
         }
         let handle = *self.handle();
+        if handle.stage == Stage::Discarded {
+            return None;
+        }
         let length_bytes = u32::try_from(bytes).ok()?;
         let what = OnHandle::Read { offset_bytes, length_bytes };
         let operations = [Operation::On { handle: handle.number, what }];
@@ -356,9 +433,12 @@ impl Later for RemoteObject {
         data: &Arc<[u8]>,
         done: &mut dyn FnMut() -> WriteDone,
     ) -> Option<Begun> {
-        // Why it cannot be done is said to who waits for it.
+        // The reason is returned to the synchronous call that follows.
         self.semantics.atomicity.check_bytes("write", data.len()).ok()?;
-        let Handle { number: handle, life } = *self.handle();
+        let Handle { number: handle, life, stage } = *self.handle();
+        if stage != Stage::Open {
+            return None;
+        }
         let what = OnHandle::Write { offset_bytes, data_bytes: u32::try_from(data.len()).ok()? };
         let operation = Operation::On { handle, what };
         let change = Change { operation, data: Arc::clone(data), semantics: self.semantics };
@@ -393,10 +473,15 @@ fn lost() -> Error {
     )
 }
 
-/// Opens an object; the handle, and the life of the session that it belongs to.
-fn opened(core: &Core, opening: Opening, semantics: &Semantics) -> Result<(Opened, Life)> {
-    let is_new = opening.create == Create::New;
-    let operations = [Operation::Open(opening)];
+/// Opens an object, which another server must not be asked for where it is new; the handle, and the life
+/// of the session that it belongs to.
+fn opened(
+    core: &Core,
+    operation: Operation,
+    is_new: bool,
+    semantics: &Semantics,
+) -> Result<(Opened, Life)> {
+    let operations = [operation];
     loop {
         let life = core.whole_life();
         let only_in = if is_new { None } else { Some(life.number) };
@@ -427,7 +512,7 @@ fn is_read(outcomes: &[Outcome], read_bytes: usize, wanted_bytes: usize) -> bool
     outcomes.iter().all(said) && read_bytes <= wanted_bytes
 }
 
-fn is_unreachable(error: &Error) -> bool {
+pub(super) fn is_unreachable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unreachable { .. })
 }
 

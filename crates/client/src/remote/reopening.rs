@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use terrace_core::{Key, Result};
 
-/// Who knows whether an object can still be used in a later life of the session by those who opened it in
-/// an earlier one.
+/// Decides whether an object can still be used in a later life of the session through handles that
+/// were opened in an earlier one.
 pub trait ReopenGuard: Send + Sync {
     /// Asked before the object is opened again; may ask servers.
     ///
@@ -16,7 +16,7 @@ pub trait ReopenGuard: Send + Sync {
     fn before_reopen(&self, key: &Key) -> Result<()>;
 }
 
-/// All who want to be asked.
+/// All guards that are asked.
 #[derive(Default)]
 pub(super) struct Reopening {
     guards: RwLock<Vec<Weak<dyn ReopenGuard>>>,

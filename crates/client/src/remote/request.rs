@@ -10,8 +10,8 @@ use terrace_wire::{
     write_operations,
 };
 
-/// Messages up to this length share one connection; longer ones have one for themselves, so that
-/// nobody waits behind them.
+/// Messages up to this length share one connection; longer ones have one for themselves, so that no
+/// other request waits behind them.
 const SHARED_BYTES_MAX: usize = 64 << 10;
 
 /// A request or a call, ready to be sent, also more than once.
@@ -25,8 +25,8 @@ pub(super) struct Message<'a> {
     parts: &'a [&'a [u8]],
     /// Whether carrying it out twice could differ from once.
     pub(super) is_change: bool,
-    /// Whether it changes what only a sync of the store makes durable. Who has an object open takes
-    /// note of what is written to it, and so does who uses the metadata of a file system.
+    /// Whether it changes what only a sync of the store makes durable. An open object keeps its own
+    /// account of what is written to it, and so does the metadata of a file system.
     pub(super) leaves_unsynced: bool,
     /// Whether the server keeps the answer to a change until it is acknowledged, so that asking
     /// again is safe.
@@ -46,7 +46,7 @@ pub(super) struct Message<'a> {
 /// The last frame of an answer, and the payload of all of them.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// The life of the session in which it was given, where that is told.
+    /// The life of the session in which it was given, where that is known.
     pub(super) life: u64,
     pub(super) kind: Option<Kind>,
     pub(super) head: Vec<u8>,
@@ -71,7 +71,7 @@ impl<'a> Message<'a> {
             head,
             parts,
             is_change: operations.iter().any(Operation::is_change),
-            leaves_unsynced: semantics.persistency != Persistency::Storage
+            leaves_unsynced: semantics.persistency < Persistency::Storage
                 && operations.iter().any(leaves_unsynced),
             is_kept: true,
             is_repeatable: operations.iter().all(Operation::is_repeatable),
@@ -244,6 +244,9 @@ impl Answer {
 fn leaves_unsynced(operation: &Operation) -> bool {
     match operation {
         Operation::Open(opening) => opening.create != Create::Never,
+        Operation::On { what: OnHandle::Publish, .. } => true,
+        // No key names it.
+        Operation::Draft(_) => false,
         // It is durable when it is answered.
         Operation::SetSuperblock { .. } => false,
         Operation::On { .. } | Operation::Files { .. } => false,

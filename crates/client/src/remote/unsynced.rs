@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was changed and not synced since: a server that ends may lose it.
 //!
-//! What was written is known of an object, not of who has it open: a sync is for what was written through all that have
-//! it open here, or had. Who opens an object after somebody heard of a loss hears of that one no more; who
-//! had it open before does, and so does the next one where nobody has heard of it. Of all that was not done to an
-//! open object is known only whether there was any: who syncs the store next hears that it may be lost.
+//! What was written is known of an object, not of a handle: a sync covers what was written through
+//! all handles that are or were open here. A handle that is opened after a loss was reported does
+//! not report that one any more; those that were open before do, and so does the next one where it
+//! was not reported yet. Of what was not done to an open object it is only known whether there was
+//! any: the next sync of the store reports that it may be lost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,8 +14,8 @@ use terrace_core::Key;
 
 use super::core::{Life, lock};
 
-/// So many objects that nobody has open are remembered; before there are more, all is synced. Of more that
-/// something is lost of, any are forgotten.
+/// So many objects that are not open are remembered; before there are more, all is synced. Of more
+/// with losses, any are forgotten.
 const LEFT_MAX: usize = 1 << 16;
 
 /// What was changed on a server.
@@ -26,14 +27,14 @@ pub(super) struct Unsynced {
 }
 
 struct Objects {
-    /// By their keys, and when they were made, which tells them from others of the same name: those
-    /// that somebody has open, and those that something is to be remembered of.
+    /// By their keys, and when they were made, which distinguishes them from others of the same
+    /// name: those that are open, and those of which something is to be remembered.
     written: HashMap<(Key, u64), Arc<Written>>,
     /// With so many all is synced.
     max: usize,
     /// How often something was remembered of one that was closed.
     left: u64,
-    /// Whether something is lost, of which nobody was told who asked for all.
+    /// Whether something is lost that no sync of all has reported yet.
     is_any_lost: bool,
 }
 
@@ -60,9 +61,9 @@ struct State {
     has_failed: bool,
     /// How often something was lost.
     losses: u64,
-    /// Of so many of these somebody was told who synced it.
+    /// How many of these a sync of the object has reported.
     told: u64,
-    /// And who synced all.
+    /// How many of these a sync of all has reported.
     told_of_all: u64,
     /// When it was closed, as its number among all those of which something was remembered then.
     left: u64,
@@ -72,12 +73,12 @@ struct State {
 pub(super) struct Begun {
     is_needed: bool,
     losses: u64,
-    /// Of so many losses somebody was told before.
+    /// How many losses were reported before.
     pub(super) told: u64,
 }
 
 impl Unsynced {
-    /// Somebody has opened an object; how many losses of it others were told of before.
+    /// Counts an open; returns how many losses of it were reported before.
     pub(super) fn open(&self, key: &Key, created_ns: u64, life: Life) -> (Arc<Written>, u64) {
         let mut objects = lock(&self.objects);
         let new = || Arc::new(Written(Mutex::new(State::new(life))));
@@ -91,11 +92,11 @@ impl Unsynced {
         (written, told)
     }
 
-    /// Somebody closes it.
+    /// Counts a close.
     pub(super) fn close(&self, key: &Key, created_ns: u64, written: &Arc<Written>) {
         let mut objects = lock(&self.objects);
         let mut state = lock(&written.0);
-        // Here and with who closes it: nobody else finds it meanwhile.
+        // Here and with the handle that is closed: no other holder can find it meanwhile.
         if Arc::strong_count(written) > 2 {
             return;
         }
@@ -169,7 +170,8 @@ impl Written {
         Begun { is_needed, losses: state.losses, told: state.told }
     }
 
-    /// A sync has ended; whether anything is lost, for one who knew of so many losses when he opened it.
+    /// A sync has ended; whether anything is lost for a handle that was opened after so many
+    /// losses.
     pub(super) fn end_sync(&self, begun: &Begun, has_succeeded: bool, known: u64) -> bool {
         let mut state = lock(&self.0);
         state.syncs -= usize::from(begun.is_needed);
@@ -200,7 +202,7 @@ impl State {
         }
         // A server that ended in an orderly way made durable what it had; not what failed before.
         let is_kept = self.life.number >= life.whole_since && !self.has_failed;
-        // Also where a sync asks just now: nobody knows whether the server that has ended did it.
+        // Also where a sync runs just now: whether the server that has ended did it is unknown.
         if !is_kept && (self.is_unsynced || self.syncs > 0) {
             self.losses += 1;
             (self.is_unsynced, self.has_failed) = (false, false);
@@ -223,7 +225,7 @@ mod tests {
         Key::new("unsynced", "object").expect("legal")
     }
 
-    /// Whether a sync in a life finds a loss, for who knew of so many.
+    /// Whether a sync in a life finds a loss, for a handle that was opened after so many.
     fn is_lost(written: &Written, life: Life, known: u64) -> bool {
         let begun = written.begin_sync();
         written.find(life);

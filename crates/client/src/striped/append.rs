@@ -17,8 +17,8 @@ const PREFIX: &str = "\u{10ffff}\u{10ffff}end\0";
 /// Behind the key of an end: the places that were taken last.
 const TAKEN: u8 = b't';
 
-/// So often an append asks for its place, where nobody says whether it has one, or keeps it: each time
-/// the home was started anew meanwhile.
+/// So often an append asks for its place, where no server answers whether it has one, or keeps it:
+/// each time the home was started anew meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 
 /// Most places that are remembered to be given back.
@@ -45,8 +45,8 @@ fn write(txn: &mut dyn Txn, row: &[u8], places: &Places) -> Result<()> {
     txn.put(&taken_row(row), &places.taken())
 }
 
-/// Places that nobody will write to, by object and who asked for them, and that could not be given
-/// back.
+/// Places that will not be written to, by object and the append that asked for them, and that could
+/// not be given back.
 #[derive(Default)]
 pub(super) struct Abandoned(Mutex<VecDeque<(u128, Asked)>>);
 
@@ -107,7 +107,7 @@ impl StripedObject {
         let asked = Asked { token: self.shared().new_id(), size_bytes };
         let (mut attempt, mut may_have_one) = (1, false);
         loop {
-            // Whoever asks again sees whether the object was cut meanwhile.
+            // An append that asks again sees whether the object was cut meanwhile.
             let reserved = match attempt {
                 1 => self.reserve(kv, &asked, size_bytes, length_bytes),
                 _ => self.size().and_then(|size| self.reserve(kv, &asked, size, length_bytes)),
@@ -169,8 +169,8 @@ impl StripedObject {
         Ok((start_bytes, ticket))
     }
 
-    /// Gives back what a failed append took, unless others have appended behind it. Where nobody can
-    /// be told, the next append from here does.
+    /// Gives back what a failed append took, unless others have appended behind it. Where the home
+    /// cannot be reached, the next append from here does.
     pub(super) fn release_end(&self, place: &Place) {
         let Some(kv) = self.kv() else { return };
         let row = row(self.layout.object_id());

@@ -41,13 +41,14 @@ impl Striped {
     /// (nanoseconds since 1970; 0 removes none). An object that is being created has its pieces
     /// before it is there: leave an hour.
     ///
-    /// Removed is only what its home says is no part of an object. A piece stays that does not say whose it
-    /// is, or which server is its home (as those that were made before they did), or whose home is none of
-    /// the servers here: who knows of fewer servers than there are takes nothing away from the others.
+    /// Removed is only what its home declares to be no part of an object. A piece stays that does
+    /// not name its object, or its home (as those that were made before they did), or whose home is
+    /// none of the servers here: a client that knows of fewer servers than there are removes
+    /// nothing from the others.
     ///
     /// # Errors
     ///
-    /// What any server says: while one does not answer nobody knows what is missing there.
+    /// The errors of any server: while one does not answer it is unknown what is missing there.
     pub fn collect(&self, before_ns: u64) -> Result<Orphans> {
         let mut found = Orphans::default();
         for member in self.shared.map.members() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening objects, and making them: first all pieces, then the object itself. A crash in between
-//! leaves pieces without an object, which nobody sees and `collect` finds; never an object without
-//! a piece.
+//! leaves pieces without an object, which are not visible and `collect` finds; never an object
+//! without a piece.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Shared {
                 return Err(self.name(Error::new(ErrorKind::Exists, "create an object"), key));
             }
             match self.create(key, how) {
-                // Somebody else was faster.
+                // Another client was faster.
                 Err(error)
                     if error.kind() == ErrorKind::Exists && how.create == Create::IfMissing => {}
                 other => return other,
@@ -48,7 +48,7 @@ impl Shared {
         ))
     }
 
-    fn check(&self, key: &Key, how: &Open) -> Result<()> {
+    pub(super) fn check(&self, key: &Key, how: &Open) -> Result<()> {
         check_name(OPERATION, key)?;
         how.check_label(&self.capability)?;
         self.capability.check_atomicity(OPERATION, how.semantics.atomicity)?;
@@ -81,7 +81,7 @@ impl Shared {
     ) -> Result<Box<dyn Object>> {
         let Some(label) = head.label() else { return Ok(head) };
         let layout = self.read_layout(&label, home, key)?;
-        let object = StripedObject::new(self, key, layout, home, how, head)?;
+        let object = StripedObject::new(self, key, layout, home, how, Arc::from(head));
         Ok(Box::new(object))
     }
 
@@ -115,18 +115,15 @@ impl Shared {
         };
         // Its pieces are cut by this already.
         let how = Open { segment_bytes: None, ..how };
-        let mut head_how = how.clone().with_label(&layout.encode());
-        let is_unhinted = how.hint.temperature == Temperature::Unknown;
-        if is_unhinted && matches!(self.distribution, Distribution::Progressive { .. }) {
-            head_how.hint = Hint { temperature: Temperature::Hot };
-        }
+        let head_how = self.head_how(&how, &layout);
         let existing = Open { create: Create::Never, ..how.clone() };
         let pieces = self.create_pieces(key, &layout, &how)?;
         let member = self.member(home);
         match self.create_head(member, key, &head_how) {
             Ok(head) => {
-                let object = StripedObject::new(self, key, layout, home, &existing, head)?;
-                object.fill_in(pieces);
+                let head = Arc::from(head);
+                let object = StripedObject::new(self, key, layout, home, &existing, head);
+                object.fill_in(pieces.into_iter().map(Arc::from).collect());
                 Ok(Box::new(object))
             }
             Err(error) => {
@@ -141,8 +138,18 @@ impl Shared {
         }
     }
 
-    /// Makes the head of a new object. Where nobody knows whether it was made, because the server was
-    /// started anew meanwhile, its label tells: nobody else has the same. What was asked for first may
+    /// How the head of a new value is made.
+    pub(super) fn head_how(&self, how: &Open, layout: &Layout) -> Open {
+        let mut how = Open { segment_bytes: None, ..how.clone() }.with_label(&layout.encode());
+        let is_unhinted = how.hint.temperature == Temperature::Unknown;
+        if is_unhinted && matches!(self.distribution, Distribution::Progressive { .. }) {
+            how.hint = Hint { temperature: Temperature::Hot };
+        }
+        how
+    }
+
+    /// Makes the head of a new object. Where it is unknown whether it was made, because the server
+    /// was started anew meanwhile, its label decides: it is unique. What was asked for first may
     /// still come to the server while it is asked again, and then it is this that is there.
     fn create_head(&self, member: &Member, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         let unknown = match member.backend.open(key, how) {
@@ -162,7 +169,7 @@ impl Shared {
         };
         match member.backend.open(key, &existing) {
             Ok(head) if head.label() == how.label => Ok(head),
-            // Somebody else was faster.
+            // Another client was faster.
             Ok(_) if error.kind() == ErrorKind::Exists => Err(error),
             _ => Err(unknown),
         }
@@ -170,7 +177,7 @@ impl Shared {
 
     /// How a new object is laid out; `None` where it is to lie on its home alone, because it is
     /// not distributed or is known to be small.
-    fn new_layout(&self, ranked: &[usize], how: &Open) -> Result<Option<Layout>> {
+    pub(super) fn new_layout(&self, ranked: &[usize], how: &Open) -> Result<Option<Layout>> {
         let distribution = self.distribution.in_pieces_of(how.segment_bytes);
         distribution.check()?;
         if how.size_hint_bytes.is_some_and(|hint| hint <= distribution.first_bytes()) {
@@ -193,7 +200,7 @@ impl Shared {
     ) -> Result<Vec<Box<dyn Object>>> {
         let make = |(server, piece): (usize, Piece)| {
             let member = self.member(server);
-            // Nobody else uses its name: one that is there is what an answer was lost for.
+            // Its name is unique: one that is there is what an answer was lost for.
             let how = Open { create: Create::IfMissing, ..how.clone() };
             let how = how.with_label(&piece.encode());
             member.backend.open(&piece.key(), &how).map_err(|error| member.blame(error))
@@ -217,7 +224,7 @@ impl Shared {
     }
 
     /// All pieces but the head, with their servers.
-    fn pieces(&self, key: &Key, layout: &Layout) -> Vec<(usize, Piece)> {
+    pub(super) fn pieces(&self, key: &Key, layout: &Layout) -> Vec<(usize, Piece)> {
         let servers = layout.servers().iter().enumerate().skip(1);
         let piece = |(index, id): (usize, &u128)| {
             let server = self.map.index(*id).expect("it was looked up before");

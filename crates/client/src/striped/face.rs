@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use terrace_core::{
-    Backend, Capability, Create, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
-    Result, Semantics, Space, Stat, Superblock,
+    Backend, Capability, Create, Cursor, Draft, Error, ErrorKind, Identity, Key, Object, Op, Open,
+    Page, Result, Semantics, Space, Stat, Superblock, with_object,
 };
 
 use super::parallel::at_once;
@@ -59,6 +59,10 @@ impl Backend for Striped {
         if how.create == Create::Never { deadline::share(open) } else { open() }
     }
 
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        self.shared.draft(key, how)
+    }
+
     fn stat(&self, key: &Key) -> Result<Stat> {
         const OPERATION: &str = "stat an object";
         check_name(OPERATION, key)?;
@@ -67,7 +71,9 @@ impl Backend for Striped {
                 self.shared.locate(OPERATION, key, |member| member.backend.stat(key))?;
             match stat.is_labelled {
                 false => Ok(stat),
-                true => self.shared.open(key, &Open::read())?.stat(),
+                true => {
+                    with_object(|| self.shared.open(key, &Open::read()), |object| object.stat())
+                }
             }
         })
     }

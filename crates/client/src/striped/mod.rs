@@ -2,13 +2,14 @@
 //! Many stores as one: objects lie on one of them or in stripes over several.
 //!
 //! An object is found by its key alone: the key leads to its home, and what is found there says
-//! where the rest is. `docs/cluster.md` has the picture.
+//! where the rest is. `docs/how-to/cluster.md` has the picture.
 
 mod append;
 mod batch;
 mod collect;
 mod create;
 mod distribution;
+mod draft;
 mod face;
 mod layout;
 mod listing;
@@ -24,13 +25,17 @@ mod servers;
 
 pub mod fuzzing;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use terrace_core::{Applied, Atomicity, Capability, Error, ErrorKind, Key, Random, Result};
+use terrace_core::{
+    Applied, Atomicity, Capability, Error, ErrorKind, Key, Random, Result, Space, Writes,
+};
 
 pub use self::collect::{Orphan, Orphans};
 pub use self::distribution::Distribution;
 pub use self::map::{Map, Member, SERVERS_MAX, WEIGHT_MAX};
+pub use self::room::AskSpace;
 pub use self::servers::{Server, ServerMap};
 
 use self::append::Abandoned;
@@ -69,6 +74,8 @@ struct Shared {
     abandoned: Abandoned,
     /// By index of the server in the map.
     rooms: Vec<Arc<Room>>,
+    /// The same for what servers say of the room of one namespace.
+    namespace_rooms: Mutex<HashMap<String, Vec<Arc<Room>>>>,
 }
 
 impl Striped {
@@ -96,12 +103,34 @@ impl Striped {
             keeps_data: of().all(|capability| capability.keeps_data),
             // They hold the layouts.
             labels: false,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         };
         let ids = Mutex::new([Random::new(seed as u64), Random::new((seed >> 64) as u64)]);
         let abandoned = Abandoned::default();
-        let rooms = map.members().iter().map(|_| Arc::default()).collect();
-        let shared = Shared { map, distribution, capability, target, ids, abandoned, rooms };
+        let rooms = room::of(&map);
+        let namespace_rooms = Mutex::default();
+        let shared = Shared {
+            map,
+            distribution,
+            capability,
+            target,
+            ids,
+            abandoned,
+            rooms,
+            namespace_rooms,
+        };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The sum of what `ask` returns for each server, by its index, of the room of a namespace. A
+    /// server that does not answer counts with its last answer.
+    ///
+    /// # Errors
+    ///
+    /// What one of them says; `Unreachable` where nothing is known of any.
+    pub fn space_of(&self, namespace: &str, ask: AskSpace) -> Result<Space> {
+        self.shared.space_of(namespace, ask)
     }
 
     /// The servers.
@@ -142,8 +171,8 @@ impl Shared {
     }
 }
 
-/// The values of all, or an error of one: the first, unless another one leaves open whether its part
-/// was carried out. Whoever hears of it must not take that for done or undone.
+/// The values of all, or an error of one: the first, unless another one leaves open whether its
+/// part was carried out. The caller must not take that for done or undone.
 fn all<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
     let mut values = Vec::with_capacity(results.len());
     let mut failed: Option<Error> = None;

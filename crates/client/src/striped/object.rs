@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Begun, End, Error, ErrorKind, FileLease, Key, Later, Object, Open, ReadDone,
-    ReadSummary, Result, Stat, WriteDone, check_extent, check_range,
+    Access, Begun, End, Error, ErrorKind, FileLease, HeldGrowth, Key, Later, Object, Open,
+    ReadDone, ReadSummary, Result, Stat, WriteDone, check_extent, check_range,
 };
 
 use super::layout::Layout;
@@ -26,7 +26,7 @@ pub(super) struct StripedObject {
     /// Index of the server that has the head.
     pub(super) home: usize,
     how: Open,
-    /// By number; each is opened by the first who needs it. The head always is.
+    /// By number; each is opened by its first use. The head always is.
     pieces: Vec<Mutex<Option<Arc<dyn Object>>>>,
 }
 
@@ -38,21 +38,21 @@ impl StripedObject {
         layout: Layout,
         home: usize,
         how: &Open,
-        head: Box<dyn Object>,
-    ) -> Result<Self> {
+        head: Arc<dyn Object>,
+    ) -> Self {
         let count = layout.servers().len();
         let (shared, key) = (Arc::clone(shared), key.clone());
         let how = Open { size_hint_bytes: None, label: None, ..how.clone() };
         let pieces = (0..count).map(|_| Mutex::default()).collect();
         let object = Self { shared, key, layout, home, how, pieces };
-        *object.slot(0) = Some(Arc::from(head));
-        Ok(object)
+        *object.slot(0) = Some(head);
+        object
     }
 
     /// Takes over the pieces that were just made, all but the head.
-    pub(super) fn fill_in(&self, pieces: Vec<Box<dyn Object>>) {
+    pub(super) fn fill_in(&self, pieces: Vec<Arc<dyn Object>>) {
         for (index, piece) in pieces.into_iter().enumerate() {
-            *self.slot(index + 1) = Some(Arc::from(piece));
+            *self.slot(index + 1) = Some(piece);
         }
     }
 
@@ -70,7 +70,8 @@ impl StripedObject {
 
     /// An open piece.
     fn piece(&self, index: usize) -> Result<Arc<dyn Object>> {
-        // Opened under the lock: whoever else needs the piece would have to wait for it as well.
+        // Opened under the lock: another thread that needs the piece would have to wait for it as
+        // well.
         let mut slot = self.slot(index);
         if let Some(open) = &*slot {
             return Ok(Arc::clone(open));
@@ -160,7 +161,7 @@ impl StripedObject {
             }
             changed
         });
-        // Whoever changed something has ended.
+        // The threads that changed something have ended.
         let is_partial = is_partial.into_inner();
         changed.map(drop).map_err(|error| Unchanged { error, is_partial })
     }
@@ -233,7 +234,7 @@ struct Unchanged {
 }
 
 impl Unchanged {
-    /// What is told of all of it.
+    /// The error for all of it.
     fn tell(self) -> Error {
         if self.is_partial { self.error.in_part() } else { self.error }
     }
@@ -372,6 +373,10 @@ impl Object for StripedObject {
             true => Err(self.for_reading("lend a file for writing")),
             false => Ok(None),
         }
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     /// There are none, because nothing is lent.

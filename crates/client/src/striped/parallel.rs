@@ -2,6 +2,8 @@
 //! Several servers at the same time.
 
 use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 use crate::deadline;
 
@@ -15,17 +17,21 @@ pub(super) fn at_once<T: Send, F: FnOnce() -> T + Send>(tasks: Vec<F>) -> Vec<T>
         return vec![last()];
     }
     let carried = deadline::carried();
+    let tasks: Vec<_> = tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
     std::thread::scope(|scope| {
-        let begin = |task: F| {
-            scope.spawn(move || {
+        let mut threads = Vec::with_capacity(tasks.len());
+        for task in &tasks {
+            threads.push(Builder::new().spawn_scoped(scope, move || {
                 terrace_affinity::roam();
-                carried.resume(task)
-            })
-        };
-        let threads: Vec<_> = tasks.into_iter().map(begin).collect();
+                carried.resume(take(task))
+            }));
+        }
         let last = last();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        let ended = joined.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));
+        let ended = threads.into_iter().zip(&tasks).map(|(thread, task)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // Where there is no thread to be had it comes behind the others.
+            Err(_) => carried.resume(take(task)),
+        });
         let mut results: Vec<T> = ended
             .map(|(result, after)| {
                 after.join();
@@ -35,4 +41,10 @@ pub(super) fn at_once<T: Send, F: FnOnce() -> T + Send>(tasks: Vec<F>) -> Vec<T>
         results.push(last);
         results
     })
+}
+
+/// A task that no thread has begun.
+fn take<F>(task: &Mutex<Option<F>>) -> F {
+    let mut task = task.lock().unwrap_or_else(PoisonError::into_inner);
+    task.take().expect("a thread that was not started has not taken it")
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The further pieces of an object: objects under names that nobody else uses, which say whose
-//! they are.
+//! The further pieces of an object: objects under unique names, which name their object.
 
 use terrace_core::{Error, Key, Result};
 

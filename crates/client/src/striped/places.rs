@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The places that appends to an object took last, each with a token of who took it: whoever does
-//! not know whether a place was taken finds it again, or gives it back.
+//! The places that appends to an object took last, each with the token of its append: an append
+//! that does not know whether a place was taken finds it again, or gives it back.
 //!
 //! Specified, with a test vector, in `docs/formats/layout.md`.
 
@@ -46,7 +46,7 @@ impl Places {
     /// Forgets the places where the object, which is so long, shows that they no longer count: such a
     /// client has cut it, and appended to it up to the same end as before.
     ///
-    /// - It is shorter than when somebody asked who has a place.
+    /// - It is shorter than when an append asked for a place.
     /// - It reaches into the last place, and `asked` has that and has not written anything.
     pub(super) fn check(&mut self, asked: &Asked, others: &[Asked], size_bytes: u64) {
         let is_cut =
@@ -101,7 +101,7 @@ impl Places {
     /// took as well; whether there was any.
     pub(super) fn give_back(&mut self, tokens: &[u128]) -> bool {
         let mut is_any = false;
-        // Between two places somebody else may have written.
+        // Between two places another client may have written.
         while let Some((_, range)) = self
             .taken
             .pop_if(|(token, range)| range.end == self.end_bytes && tokens.contains(token))
@@ -180,7 +180,7 @@ mod tests {
         assert!(places.give_back(&[3, 2]));
         assert_eq!((places.find(1), places.find(2)), (Some(0), None));
         assert_eq!(u64::from_le_bytes(places.end()), 10);
-        // Somebody else wrote up to 30: what was taken before that stays.
+        // Another client wrote up to 30: what was taken before that stays.
         places.take(4, 30, 5).expect("fits");
         assert!(places.give_back(&[1, 4]));
         assert_eq!((places.find(1), u64::from_le_bytes(places.end())), (Some(0), 30));

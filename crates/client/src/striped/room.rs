@@ -8,12 +8,23 @@ use std::time::Duration;
 
 use terrace_core::{Applied, Error, ErrorKind, Result, Space};
 
-use super::{Member, Shared, all};
+use super::{Map, Member, Shared, all};
 use crate::deadline;
 
 /// After so long without an answer of anybody, servers of which something is known are not waited
 /// for any more.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Namespaces with remembered answers of the servers: one for each mount.
+const NAMESPACES_MAX: usize = 64;
+
+/// Asks the server of an index for room.
+pub type AskSpace = Arc<dyn Fn(usize) -> Result<Space> + Send + Sync>;
+
+/// Nothing known of any server yet.
+pub(super) fn of(map: &Map) -> Vec<Arc<Room>> {
+    map.members().iter().map(|_| Arc::default()).collect()
+}
 
 /// What is known of the room of one server.
 #[derive(Debug, Default)]
@@ -45,8 +56,25 @@ impl Shared {
     ///
     /// What one of them says; `Unreachable` where nothing is known of any.
     pub(super) fn space(&self) -> Result<Space> {
-        let answers = self.hear_rooms();
-        let members = self.map.members().iter().zip(&self.rooms).zip(answers);
+        let backends = self.map.members().iter().map(|member| Arc::clone(&member.backend));
+        let backends: Vec<_> = backends.collect();
+        self.space_by(&self.rooms, &(Arc::new(move |index: usize| backends[index].space()) as _))
+    }
+
+    /// The same of what `ask` says of a namespace.
+    pub(super) fn space_of(&self, namespace: &str, ask: AskSpace) -> Result<Space> {
+        let mut known = self.namespace_rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= NAMESPACES_MAX && !known.contains_key(namespace) {
+            known.clear();
+        }
+        let rooms = known.entry(namespace.into()).or_insert_with(|| of(&self.map)).clone();
+        drop(known);
+        self.space_by(&rooms, &ask)
+    }
+
+    fn space_by(&self, rooms: &[Arc<Room>], ask: &AskSpace) -> Result<Space> {
+        let answers = self.hear_rooms(rooms, ask);
+        let members = self.map.members().iter().zip(rooms).zip(answers);
         let spaces = members.map(|((member, room), answer)| {
             answer.unwrap_or_else(|| Err(silent())).or_else(|error| room.instead(error, member))
         });
@@ -63,17 +91,18 @@ impl Shared {
     }
 
     /// Asks all servers that are not known to be silent; `None` for whom nobody waits.
-    fn hear_rooms(&self) -> Vec<Option<Result<Space>>> {
-        let mut answers: Vec<Option<Result<Space>>> = self.rooms.iter().map(|_| None).collect();
+    fn hear_rooms(&self, rooms: &[Arc<Room>], ask: &AskSpace) -> Vec<Option<Result<Space>>> {
+        let mut answers: Vec<Option<Result<Space>>> = rooms.iter().map(|_| None).collect();
         let (sender, receiver) = channel();
-        let servers = self.map.members().iter().zip(&self.rooms).enumerate();
-        let mut asked: Vec<usize> = servers
-            .filter(|(index, (member, room))| room.ask(*index, member, &sender))
+        let mut asked: Vec<usize> = rooms
+            .iter()
+            .enumerate()
+            .filter(|(index, room)| room.ask(*index, ask, &sender))
             .map(|(index, _)| index)
             .collect();
         drop(sender);
         while !asked.is_empty() {
-            let may_go_on = asked.iter().all(|index| self.rooms[*index].is_known());
+            let may_go_on = asked.iter().all(|index| rooms[*index].is_known());
             let heard = match may_go_on {
                 true => receiver.recv_timeout(PATIENCE),
                 false => receiver.recv().map_err(RecvTimeoutError::from),
@@ -82,14 +111,14 @@ impl Shared {
             asked.retain(|other| *other != index);
             answers[index] = Some(answer);
         }
-        asked.iter().for_each(|index| self.rooms[*index].give_up());
+        asked.iter().for_each(|index| rooms[*index].give_up());
         answers
     }
 }
 
 impl Room {
     /// Has a thread ask its server, unless others do in vain; whether it does.
-    fn ask(self: &Arc<Self>, index: usize, member: &Member, sender: &Sender<Answer>) -> bool {
+    fn ask(self: &Arc<Self>, index: usize, ask: &AskSpace, sender: &Sender<Answer>) -> bool {
         let mut known = self.known();
         if known.is_late {
             return false;
@@ -97,17 +126,18 @@ impl Room {
         known.asking += 1;
         drop(known);
         let asking = Asking(Arc::clone(self));
-        let (backend, sender) = (Arc::clone(&member.backend), sender.clone());
+        let (ask, sender) = (Arc::clone(ask), sender.clone());
         let carried = deadline::carried();
-        thread::spawn(move || {
+        let ask = move || {
             terrace_affinity::roam();
-            let (answer, _) = carried.resume(|| backend.space());
+            let (answer, _) = carried.resume(|| ask(index));
             asking.0.note(&answer);
             drop(asking);
             // Nobody listens any more where it took too long.
             let _ = sender.send((index, answer));
-        });
-        true
+        };
+        // Without a thread it is as if the server did not answer.
+        thread::Builder::new().spawn(ask).is_ok()
     }
 
     fn note(&self, answer: &Result<Space>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The file that names the servers of a cluster, for all who use them; `docs/cluster.md` describes
-//! it.
+//! The file that names the servers of a cluster, for all clients; `docs/how-to/cluster.md`
+//! describes it.
 
 use std::collections::BTreeSet;
 
@@ -116,7 +116,7 @@ fn wrong(reason: &str) -> Error {
 mod tests {
     use super::*;
 
-    const DOCUMENT: &str = include_str!("../../../../docs/cluster.md");
+    const DOCUMENT: &str = include_str!("../../../../docs/how-to/cluster.md");
 
     #[test]
     fn the_documented_file_is_read() {

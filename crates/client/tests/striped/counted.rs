@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use terrace_core::{
-    Applied, Backend, Capability, Create, Cursor, Error, ErrorKind, Identity, Key, Object, Op,
-    Open, Page, Result, Semantics, Space, Stat, Superblock, Temperature,
+    Applied, Backend, Capability, Create, Cursor, Draft, Error, ErrorKind, Identity, Key, Object,
+    Op, Open, Page, Result, Semantics, Space, Stat, Superblock, Temperature,
 };
 
 /// What becomes of who asks for the room of a store.
@@ -23,6 +23,29 @@ pub(crate) enum Speech {
 pub(crate) type Opening =
     dyn Fn(&dyn Backend, &Key, &Open) -> Option<Result<Box<dyn Object>>> + Send + Sync;
 
+/// What a publication comes to; `None` where that is left to the store.
+pub(crate) type Publishing = dyn Fn(&dyn Draft, &Key) -> Option<Published> + Send + Sync;
+
+pub(crate) type Published = Result<Option<Arc<[u8]>>>;
+
+/// A draft of which a test decides what becomes of its publication.
+struct CountedDraft {
+    inner: Box<dyn Draft>,
+    key: Key,
+    publishing: Option<Arc<Publishing>>,
+}
+
+impl Draft for CountedDraft {
+    fn object(&self) -> Arc<dyn Object> {
+        self.inner.object()
+    }
+
+    fn publish(&self) -> Published {
+        let decided = self.publishing.as_ref().and_then(|decide| decide(&*self.inner, &self.key));
+        decided.unwrap_or_else(|| self.inner.publish())
+    }
+}
+
 pub(crate) struct Counted {
     inner: Arc<dyn Backend>,
     batches: AtomicUsize,
@@ -33,14 +56,20 @@ pub(crate) struct Counted {
     /// Told when that changes.
     changed: Condvar,
     opening: Mutex<Option<Box<Opening>>>,
+    publishing: Mutex<Option<Arc<Publishing>>>,
 }
 
 impl Counted {
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
         let (batches, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (speech, changed) = (Mutex::new(Speech::Answers), Condvar::new());
-        let (hints, opening) = (Mutex::default(), Mutex::default());
-        Self { inner, batches, others, hints, speech, changed, opening }
+        let (hints, opening, publishing) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { inner, batches, others, hints, speech, changed, opening, publishing }
+    }
+
+    /// Decides about all publications of drafts that are begun from now on.
+    pub(crate) fn publish_by(&self, publishing: Arc<Publishing>) {
+        *self.publishing.lock().expect("never poisoned") = Some(publishing);
     }
 
     /// Decides what becomes of who asks for its room, or waits for that.
@@ -88,6 +117,12 @@ impl Backend for Counted {
         let opened = opening.as_ref().and_then(|opening| opening(&*self.inner, key, how));
         drop(opening);
         opened.unwrap_or_else(|| self.other().open(key, how))
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        let publishing = self.publishing.lock().expect("never poisoned").clone();
+        let inner = self.other().draft(key, how)?;
+        Ok(Box::new(CountedDraft { inner, key: key.clone(), publishing }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {

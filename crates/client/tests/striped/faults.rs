@@ -20,7 +20,7 @@ use super::pairs::change_through;
 const FAR_NS: u64 = u64::MAX;
 
 /// Three servers that stop together.
-fn together() -> (Vec<Server>, Arc<Faults>) {
+pub(crate) fn together() -> (Vec<Server>, Arc<Faults>) {
     let faults = Faults::new(1);
     let mut servers = servers(3);
     servers.iter_mut().for_each(|server| server.faults = Arc::clone(&faults));
@@ -95,7 +95,7 @@ fn a_delete_that_stops_at_any_step_leaves_all_or_nothing() {
 
 /// Collects what was left behind, deletes the rest, and sees that nothing stays.
 #[track_caller]
-fn assert_nothing_is_left(store: &terrace_client::striped::Striped, servers: &[Server]) {
+pub(crate) fn assert_nothing_is_left(store: &terrace_client::striped::Striped, servers: &[Server]) {
     let before = store.collect(0).expect("looks");
     assert!(before.orphans.iter().all(|orphan| !orphan.is_removed));
     let removed = store.collect(FAR_NS).expect("collects");

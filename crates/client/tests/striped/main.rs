@@ -12,4 +12,5 @@ mod model;
 mod objects;
 mod pairs;
 mod power;
+mod puts;
 mod space;

@@ -117,7 +117,7 @@ axis! {
         /// At once.
         #[default]
         Immediate = 0, "immediate";
-        /// Who wrote it at once; others once they open the object anew after it was closed.
+        /// The writer at once; others once they open the object anew after it was closed.
         Session = 1, "session";
         /// At some time.
         Eventual = 2, "eventual";
@@ -146,6 +146,9 @@ axis! {
         Process = 1, "process";
         /// Survives a loss of power: data, catalog and directories are on stable storage.
         Storage = 2, "storage";
+        /// Survives the loss of the machine: data and catalog are on storage that other machines
+        /// reach. Only tiers give it so far; no store promises it to an object.
+        Shared = 3, "shared";
     }
 }
 
@@ -180,12 +183,13 @@ mod tests {
         assert_eq!(Consistency::from_code(1), Some(Consistency::Session));
         assert_eq!(BatchOrdering::from_code(1), Some(BatchOrdering::Strict));
         assert_eq!(Persistency::from_code(2), Some(Persistency::Storage));
+        assert_eq!(Persistency::from_code(3), Some(Persistency::Shared));
     }
 
     #[test]
     fn an_unknown_word_is_told_the_known_ones() {
         let error = "disk".parse::<Persistency>().expect_err("no level").to_string();
-        assert!(error.contains("one of none, process, storage"), "{error}");
+        assert!(error.contains("one of none, process, storage, shared"), "{error}");
         assert!(error.contains("value=disk"), "{error}");
     }
 
@@ -194,5 +198,6 @@ mod tests {
         assert!(Atomicity::None < Atomicity::Operation && Atomicity::Operation < Atomicity::Batch);
         assert!(Persistency::None < Persistency::Process);
         assert!(Persistency::Process < Persistency::Storage);
+        assert!(Persistency::Storage < Persistency::Shared);
     }
 }

@@ -12,7 +12,7 @@ pub use self::axes::{Atomicity, BatchOrdering, Concurrency, Consistency, Persist
 /// write overwrites is kept in memory until it has succeeded, and one message can carry it.
 pub const ATOMIC_BYTES_MAX: usize = 32 << 20;
 
-/// Requirements: met or refused, never ignored. `docs/semantics.md` says what each of them means.
+/// Requirements: met or refused, never ignored. `docs/reference/semantics.md` defines each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Semantics {
     /// What others see of an operation while it is carried out.
@@ -28,7 +28,7 @@ pub struct Semantics {
 }
 
 impl Semantics {
-    /// What who asks for nothing gets; the same as [`Semantics::default`].
+    /// The semantics of a caller that asks for nothing; the same as [`Semantics::default`].
     pub const DEFAULT: Self = Self {
         atomicity: Atomicity::None,
         concurrency: Concurrency::Overlapping,

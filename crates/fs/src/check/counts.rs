@@ -17,7 +17,7 @@ impl Checker<'_> {
             // What cannot be read was told of.
             let Ok(before) = decode(number, &value) else { continue };
             let node = match before.kind.is_directory() {
-                true => self.counted_directory(before.clone()),
+                true => self.counted_directory(before.clone())?,
                 false => self.counted_file(before.clone())?,
             };
             if node != before {
@@ -27,11 +27,18 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn counted_directory(&mut self, mut node: Node) -> Node {
-        let Some(row) = self.table.directory(node.number) else { return node };
-        let (is_remade, entries) = (row.is_remade, row.entries);
-        let links = row.directories.saturating_add(2);
-        let parent = match (node.number, row.found_in) {
+    fn counted_directory(&mut self, mut node: Node) -> Result<Node> {
+        let Some(row) = self.table.directory(node.number) else { return Ok(node) };
+        let (is_remade, is_nameless, entries) = (row.is_remade, row.is_nameless, row.entries);
+        let (found_in, links) = (row.found_in, row.directories.saturating_add(2));
+        if is_nameless && found_in == 0 {
+            return Ok(node);
+        }
+        if is_nameless {
+            self.found(DamageKind::WrongNameless, node.number, "it has a name".into());
+            self.change(|txn| txn.delete(&pairs::nameless(node.number)))?;
+        }
+        let parent = match (node.number, found_in) {
             (ROOT, _) => ROOT,
             // It would come to `lost+found`.
             (_, 0) => node.parent,
@@ -45,7 +52,7 @@ impl Checker<'_> {
         node.links = links;
         node.size = entries;
         node.parent = parent;
-        node
+        Ok(node)
     }
 
     fn counted_file(&mut self, mut node: Node) -> Result<Node> {

@@ -211,14 +211,16 @@ impl Checker<'_> {
             return self.forget(&found);
         }
         self.attributes(&mut node, &found)?;
-        if node.kind.is_directory() && found.is_nameless {
-            self.found(DamageKind::WrongNameless, number, "it is a directory".into());
+        let mut has_mark = found.is_nameless;
+        if node.kind.is_directory() && has_mark && (node.links > 0 || found.has_entries) {
+            self.found(DamageKind::WrongNameless, number, "it is a directory in use".into());
             self.change(|txn| txn.delete(&pairs::nameless(number)))?;
+            has_mark = false;
         }
         if node != before {
             self.change(|txn| txn.put(&pairs::node(number), &encode(&node)))?;
         }
-        self.row(&node, false, found.is_nameless);
+        self.row(&node, false, has_mark);
         Ok(())
     }
 
@@ -431,7 +433,9 @@ impl Checker<'_> {
         if node.kind.is_directory() {
             self.report.directories += 1;
             let parent = node.parent;
-            let row = DirectoryRow { number, parent, is_remade, ..DirectoryRow::default() };
+            let is_nameless = has_mark;
+            let row =
+                DirectoryRow { number, parent, is_remade, is_nameless, ..DirectoryRow::default() };
             self.table.directories.push(row);
             return;
         }

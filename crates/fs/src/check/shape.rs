@@ -43,8 +43,12 @@ impl Checker<'_> {
         let mut number = self.table.directories[index].number;
         while let Some(row) = self.table.directory(number).filter(|row| !row.is_reached) {
             let (found_in, is_remade) = (row.found_in, row.is_remade);
+            let is_nameless = row.is_nameless;
             if found_in == 0 {
                 path.push(number);
+                if is_nameless {
+                    break;
+                }
                 self.adopt(number, Kind::Directory, is_remade)?;
                 break;
             }

@@ -28,6 +28,8 @@ pub(super) struct DirectoryRow {
     /// The hash of its name in that entry.
     pub(super) found_hash: u64,
     pub(super) is_remade: bool,
+    /// Whether it may be without a name: it was removed, and used when its user died.
+    pub(super) is_nameless: bool,
     /// Whether the root is above it: known once it was looked for.
     pub(super) is_reached: bool,
     /// Directories in it.

@@ -73,6 +73,7 @@ impl Scene {
             is_alone: true,
             believed_for: Duration::MAX,
             inline_bytes_max: 4096,
+            space: None,
         };
         Files::new(Arc::new(session), Arc::clone(&self.data), clock, options).expect("opens")
     }

@@ -168,11 +168,14 @@ impl File {
         }
         self.check().ok()?;
         let life = self.files().metadata.life();
+        // Its caller goes on before the object is stamped, or after.
+        self.files().metadata.note_object_written();
         object.later()?.write_later(offset, data, &mut || {
             let done = done();
             let unanswered = Arc::clone(&self.shared().unanswered);
             let metadata = Arc::clone(&self.files().metadata);
             Box::new(move |written| {
+                metadata.note_object_written();
                 done(match written {
                     Some(Ok(())) => {
                         unanswered.clear();
@@ -447,7 +450,9 @@ impl File {
                     // Before, so that nobody runs what is written with them.
                     self.clear_set_id()?;
                 }
-                self.with_room(false, &mut || change(&*object), may_repeat)?;
+                let changed = self.with_room(false, &mut || change(&*object), may_repeat);
+                self.files().metadata.note_object_written();
+                changed?;
                 // Somebody answers.
                 self.shared().unanswered.clear();
                 return Ok(None);

@@ -158,6 +158,7 @@ impl Files {
             false => None,
         };
         let Some(number) = replaced else { return self.rename(from, to, how, owner) };
+        let _removal = self.begin_removal();
         let life = self.metadata.life();
         let moved = self.rename_as_told(from, to, how, owner);
         let is_replaced = matches!(&moved, Ok(Reply::Gone { number: gone, .. }) if *gone == number);
@@ -173,7 +174,8 @@ impl Files {
     ///
     /// `STALE` where it is gone, `INVAL` for what is no link.
     pub fn target(&self, number: u64) -> Result<Vec<u8>> {
-        match (self.ask_target(number), self.kept.target(number, self.clock.now_ns())) {
+        let asked = self.on_inode(number, || self.ask_target(number));
+        match (asked, self.kept.target(number, self.clock.now_ns())) {
             (Err(failure), Some(target)) if is_gone(&failure) => Ok(target),
             (asked, _) => self.note_gone(asked),
         }
@@ -193,12 +195,16 @@ impl Files {
     ///
     /// What the metadata says.
     pub fn forget(&self, number: u64) -> Result<()> {
-        self.metadata.forgotten(number);
         lock(&self.kept.links).remove(&number);
-        match lock(&self.kept.files).remove(&number) {
+        let is_kept = lock(&self.kept.files).remove(&number);
+        let closed = match is_kept {
             true => self.close_with_metadata(number, false, Left::Unknown),
             false => Ok(()),
-        }
+        };
+        let closed = closed.and(self.forget_unlinked(number));
+        // Behind the closes: what they discarded is not asked for again.
+        self.metadata.forgotten(number);
+        closed
     }
 
     /// Lets go of all.

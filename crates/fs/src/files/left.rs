@@ -29,6 +29,12 @@ const PAUSES: [Duration; 5] = [
 #[derive(Default)]
 pub(super) struct StillHeld(Mutex<HashSet<u64>>);
 
+impl StillHeld {
+    pub(super) fn contains(&self, number: u64) -> bool {
+        lock(&self.0).contains(&number)
+    }
+}
+
 impl Files {
     /// What the object of a file says as its last writer here closes it, beside readers or not; `None`,
     /// so that whoever looks at it later asks, where that cannot be done now or somebody may go on to change it.

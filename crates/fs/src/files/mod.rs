@@ -18,8 +18,10 @@ mod ready;
 mod sweep;
 mod table;
 mod told;
+mod unlinked;
 mod uses;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +42,7 @@ use self::ready::Ready;
 use self::sweep::Sweeper;
 use self::table::{Opened, Table};
 use self::told::Told;
+use self::unlinked::Unlinked;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
 use crate::node::{Kind, Node, SET_GROUP_ID};
@@ -68,6 +71,18 @@ pub struct FilesOptions {
     pub believed_for: Duration,
     /// Longest file whose bytes are kept with the metadata, as far as is known here.
     pub inline_bytes_max: u64,
+    /// How to ask for the room of these files, where a quota bounds it; else the data is asked.
+    pub space: Option<AskSpace>,
+}
+
+/// Asks for capacity and use.
+#[derive(Clone)]
+pub struct AskSpace(pub Arc<dyn Fn() -> terrace_core::Result<Space> + Send + Sync>);
+
+impl fmt::Debug for AskSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AskSpace")
+    }
 }
 
 /// The files of a file system.
@@ -88,6 +103,7 @@ pub struct Files {
     uncut: Away,
     told: Arc<Told>,
     kept: Kept,
+    unlinked: Arc<Unlinked>,
     losses: Arc<Losses>,
     ready: Ready,
     sweeper: Arc<Sweeper>,
@@ -111,7 +127,8 @@ impl Files {
         let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock)?;
         let (open, told) = (Arc::default(), Arc::default());
         let ahead = Arc::new(AllAhead::new(&open, &told));
-        let closing = Closing::start(&metadata, &sweeper, &ahead, &clock)?;
+        let unlinked = Arc::default();
+        let closing = Closing::start(&metadata, &sweeper, &ahead, &unlinked, &clock)?;
         let (kept, losses) = (Kept::default(), Arc::default());
         Ok(Arc::new(Self {
             metadata,
@@ -124,6 +141,7 @@ impl Files {
             uncut: Away::default(),
             told,
             kept,
+            unlinked,
             losses,
             ready,
             sweeper,
@@ -187,7 +205,7 @@ impl Files {
     ///
     /// `STALE` where it is gone.
     pub fn node(&self, number: u64) -> Result<Node> {
-        let node = self.ask_node(&Request::Node { number })?;
+        let node = self.on_inode(number, || self.ask_node(&Request::Node { number }))?;
         self.as_known(node)
     }
 
@@ -281,6 +299,9 @@ impl Files {
                 return Err(failure);
             }
         };
+        if name.is_empty() {
+            self.note_unlinked(node.number, None);
+        }
         let mut here = self.open.hold(node.number);
         if here.opened.is_some() {
             // Somebody found and opened it since it has a name: it is one use more of that, before
@@ -311,7 +332,8 @@ impl Files {
     ///
     /// `EXIST`, `PERM` for a directory, `MLINK`, `NOENT`, `NOTDIR`, `STALE`.
     pub fn link(&self, number: u64, directory: u64, name: &[u8]) -> Result<Node> {
-        let node = self.ask_node(&Request::Link { number, directory, name })?;
+        let link = || self.ask_node(&Request::Link { number, directory, name });
+        let node = self.on_inode(number, link)?;
         self.as_known(node)
     }
 
@@ -321,6 +343,7 @@ impl Files {
     ///
     /// `NOENT`, `ISDIR` and `NOTDIR`, `NOTEMPTY`.
     pub fn remove(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<()> {
+        let _removal = self.begin_removal();
         let life = self.metadata.life();
         let reply = self.metadata.call(&Request::Remove { directory, name, is_directory })?;
         self.after_removal(&reply, life)
@@ -332,15 +355,14 @@ impl Files {
     ///
     /// As [`Files::remove`].
     pub fn remove_later(&self, directory: u64, name: &[u8]) -> Result<()> {
-        let life = self.metadata.life();
-        let said = match self.is_sought() {
-            true => None,
-            false => self.metadata.remove_later(directory, name)?,
-        };
-        match said {
-            Some(reply) => self.after_removal(&reply, life),
-            None => self.remove(directory, name, false),
+        if !self.is_sought() {
+            let _removal = self.begin_removal();
+            let life = self.metadata.life();
+            if let Some(reply) = self.metadata.remove_later(directory, name)? {
+                return self.after_removal(&reply, life);
+            }
         }
+        self.remove(directory, name, false)
     }
 
     /// Moves a name.
@@ -355,6 +377,7 @@ impl Files {
         how: RenameHow,
         owner: (u32, u32),
     ) -> Result<()> {
+        let _removal = self.begin_removal();
         let life = self.metadata.life();
         let reply = self.rename_as_told(from, to, how, owner)?;
         self.after_removal(&reply, life)
@@ -384,7 +407,7 @@ impl Files {
     ///
     /// `ISDIR` and `INVAL` for the length of what is no file, `FBIG`, `NOSPC`, `STALE`.
     pub fn change(self: &Arc<Self>, number: u64, changes: Changes) -> Result<Node> {
-        self.note_gone(self.change_there(number, changes))
+        self.note_gone(self.on_inode(number, || self.change_there(number, changes)))
     }
 
     fn change_there(self: &Arc<Self>, number: u64, mut changes: Changes) -> Result<Node> {
@@ -472,10 +495,29 @@ impl Files {
     pub fn note_read(&self, node: &Node) -> Result<()> {
         let read = WasRead { number: node.number, changed: node.changed };
         if !self.options.is_alone {
-            self.closing.push(|queued| queued.push_read(read));
+            self.closing.push_read(read);
             return Ok(());
         }
         self.closing.tell(Queued { read: vec![read], ..Queued::default() })
+    }
+
+    /// Whether the metadata do not know yet that a node was read: the access time that they return is older.
+    pub fn is_read_pending(&self, number: u64) -> bool {
+        self.closing.is_read_pending(number)
+    }
+
+    /// Flushes a pending read of a node to the metadata.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says.
+    pub fn flush_read(&self, number: u64) -> Result<()> {
+        self.closing.flush_read(number)
+    }
+
+    /// Whether a file was still held when its last writer here closed it: a mapping of it may be left.
+    pub fn may_be_mapped(&self, number: u64) -> bool {
+        self.still_held.contains(number)
     }
 
     /// Makes everything that was acknowledged survive a loss of power.
@@ -514,13 +556,16 @@ impl Files {
         self.options.inline_bytes_max
     }
 
-    /// Capacity and use of all tiers.
+    /// Capacity and use of all tiers, bounded by the quota of the files' namespace.
     ///
     /// # Errors
     ///
     /// What the tiers say.
     pub fn space(&self) -> Result<Space> {
-        Ok(self.data.space()?)
+        match &self.options.space {
+            Some(ask) => Ok((ask.0)()?),
+            None => Ok(self.data.space()?),
+        }
     }
 
     /// Waits until the objects of everything that was removed are deleted.
@@ -538,7 +583,7 @@ impl Files {
     ///
     /// What deletions and metadata say; what is left is cleared up by whoever opens it next.
     pub fn close(&self) -> Result<()> {
-        let let_go = self.forget_all();
+        let let_go = self.forget_all().and(self.forget_all_unlinked());
         self.let_go_all_ahead();
         self.look_at_all_left();
         self.closing.stop();
@@ -553,9 +598,7 @@ impl Files {
         if let Reply::Gone { number, has_garbage, .. } = reply {
             self.let_go_ahead(*number);
             self.forget_left(*number);
-            if *has_garbage {
-                self.sweeper.push(*number, life);
-            }
+            self.note_unlinked(*number, has_garbage.then_some(life));
         }
         Ok(())
     }

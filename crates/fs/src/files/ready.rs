@@ -209,6 +209,7 @@ mod tests {
             is_alone: true,
             believed_for: Duration::MAX,
             inline_bytes_max: 4096,
+            space: None,
         };
         let other = ROOT + 2;
         let key = object_key("files", other).expect("legal");

@@ -77,7 +77,7 @@ impl Files {
             let Reply::Opened { node, content } = reply else { return Err(unexpected(&reply)) };
             let file = match known {
                 // Others have it open, or it is still to be told that it was closed here.
-                None if node.links == 0 && !self.kept.contains(number, self.clock.now_ns()) => {
+                None if node.links == 0 && !self.may_open_unlinked(number) => {
                     Err(Errno::STALE.into())
                 }
                 Some(opened) => {
@@ -106,6 +106,11 @@ impl Files {
             }
         }
         Ok((told, File::new(self, Arc::clone(&opened.file), access)))
+    }
+
+    /// Whether a file without a name can be opened that is not open here.
+    fn may_open_unlinked(&self, number: u64) -> bool {
+        self.unlinked.contains(number) || self.kept.contains(number, self.clock.now_ns())
     }
 
     /// Closes what `open` opened; `is_unused` where nothing was done with it.

@@ -54,7 +54,9 @@ impl Tree {
             let outcome = self.change(|txn| {
                 txn.delete(key)?;
                 match find_node(&mut *txn, number)? {
-                    Some(node) if node.links == 0 => discard(txn, &node).map(Some),
+                    Some(node) if node.links == 0 => {
+                        discard(txn, &node).map(|orphan| Some(orphan.has_object))
+                    }
                     _ => Ok(None),
                 }
             })?;

@@ -30,12 +30,26 @@ pub(super) struct Moved<'a> {
 }
 
 impl Tree {
-    /// Opens a file for who holds it so often, see `Session`.
-    pub(super) fn open_node(&self, number: u64, is_for_writing: bool) -> Result<Reply> {
+    /// Opens a file for the session, counted as often as it holds it (see `Session`); for reading
+    /// also any other inode without a name, so that it stays until it is closed.
+    pub(super) fn open_node(
+        &self,
+        session: u64,
+        number: u64,
+        is_for_writing: bool,
+    ) -> Result<Reply> {
         let mut holds = self.holds.lock(number);
-        let mut node = get_node(self, number)?;
+        let found = find_node(self, number)?;
+        let (mut node, was_removed) = match found {
+            Some(node) => {
+                let was_removed = node.kind != Kind::File;
+                (node, was_removed)
+            }
+            None => self.restore_unlinked(session, number)?,
+        };
         match node.kind {
             Kind::File => {}
+            _ if node.links == 0 && !is_for_writing => {}
             Kind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         }
@@ -55,6 +69,8 @@ impl Tree {
         hold.opens += 1;
         hold.writers += u64::from(is_for_writing);
         hold.is_nameless = node.links == 0;
+        // Nothing but a file is ever made without a name.
+        hold.was_removed |= was_removed;
         drop(holds);
         self.opened(node)
     }
@@ -102,10 +118,11 @@ impl Tree {
         }
     }
 
-    /// Closes a file `opens` times; one without a name goes with the last time. Whether its object
-    /// is now to be deleted.
+    /// Closes a file `opens` times; one without a name goes with the last time, and is kept a little
+    /// longer for a session that goes on. Whether its object is now to be deleted.
     pub(super) fn close_node(
         &self,
+        session: Option<u64>,
         number: u64,
         opens: u64,
         writers: u64,
@@ -128,13 +145,20 @@ impl Tree {
         let mut has_garbage = false;
         // It goes at the end of the time in which it may be claimed.
         if hold.opens == 0 && hold.is_nameless && !self.claims.may_come_for(number) {
-            has_garbage = self.change(|txn| match find_node(&mut *txn, number)? {
+            let orphan = self.change(|txn| match find_node(&mut *txn, number)? {
                 Some(node) if node.links == 0 => {
                     txn.delete(&pairs::nameless(number))?;
-                    discard(txn, &node)
+                    let had_name = hold.was_removed || node.kind != Kind::File;
+                    let mut orphan = discard(txn, &node)?;
+                    orphan.had_name = had_name;
+                    Ok(Some(orphan))
                 }
-                _ => Ok(false),
+                _ => Ok(None),
             })?;
+            has_garbage = match session {
+                Some(session) => self.keep_unlinked(session, orphan),
+                None => orphan.is_some_and(|orphan| orphan.has_object),
+            };
         } else if let Left::Settled(settled) = left {
             let may_be_written = hold.writers > 0 || hold.is_in_doubt;
             self.settle_node(number, &settled, may_be_written, hold.opens > 0)?;
@@ -166,6 +190,7 @@ impl Tree {
         has_writers: bool,
         may_be_late: bool,
     ) -> Result<()> {
+        self.clock.see(settled.modified_ns);
         let settle_into = |node| settle_into(node, settled, has_writers, may_be_late);
         let Some(before) = find_node(self, number)? else { return Ok(()) };
         if before.place != Place::Object || settle_into(before.clone()) == before {
@@ -241,6 +266,7 @@ impl Tree {
             node.may_have_object = false;
             node.is_written = true;
             node.settled_ns = moved.modified_ns;
+            self.clock.see(moved.modified_ns);
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })

@@ -16,8 +16,11 @@ use crate::request::Listed;
 const LISTED_MAX: usize = 4096;
 
 impl Tree {
-    /// Entries behind a position, in order; fewer than asked for only at the end. A directory that
-    /// was removed has none.
+    /// Entries behind a position, in order; fewer than asked for only at the end.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` where the directory was removed.
     pub(super) fn list(
         &self,
         directory: u64,
@@ -61,6 +64,10 @@ impl Tree {
                 }
                 _ => break,
             }
+        }
+        // Only one without entries can have been removed.
+        if found.is_empty() && find_node(self, directory)?.is_none_or(|node| node.links == 0) {
+            return Err(Errno::NOENT.into());
         }
         Ok(found)
     }

@@ -18,6 +18,7 @@ mod remove;
 mod rename;
 mod session;
 mod superblock;
+mod unlinked;
 mod xattr;
 
 use std::sync::atomic::AtomicU64;
@@ -35,6 +36,7 @@ use self::read_delegations::ReadDelegations;
 pub use self::session::Session;
 pub(crate) use self::superblock::Superblock;
 pub use self::superblock::{INLINE_BYTES_LIMIT, Over, TreeOptions};
+use self::unlinked::{Orphan, Unlinked};
 use crate::clock::{FileClock, Moment};
 use crate::entries::{Bucket, hash};
 use crate::failure::{Failure, Result};
@@ -59,6 +61,8 @@ pub struct Tree {
     /// Of directories, to who lists them ahead.
     list_delegations: ReadDelegations,
     holds: Holds,
+    /// What sessions unlinked a moment ago.
+    unlinked: Unlinked,
     claims: Claims,
     locks: LockTable,
     /// Tells the users of it apart.
@@ -127,6 +131,7 @@ impl Tree {
             read_delegations,
             list_delegations,
             holds: Holds::default(),
+            unlinked: Unlinked::default(),
             claims,
             locks: LockTable::default(),
             sessions: AtomicU64::new(0),
@@ -192,7 +197,7 @@ impl Tree {
     /// Makes everything that was acknowledged survive a loss of power, where the pairs can.
     fn sync(&self) -> Result<()> {
         let last = *lock(&self.last);
-        if self.kv.persistency() == Persistency::Storage && last != Ticket::default() {
+        if self.kv.persistency() >= Persistency::Storage && last != Ticket::default() {
             self.kv.wait(last)?;
         }
         Ok(())
@@ -292,19 +297,20 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Removes everything that is kept of a node; what remains of a file that has an object, or may have
-/// one, is a note that the object is to be deleted, and true.
-fn discard(txn: &mut dyn Txn, node: &Node) -> Result<bool> {
+/// Removes everything that is stored of a node, and returns it; what remains of a file that has an
+/// object, or may have one, is a note that the object is to be deleted.
+fn discard(txn: &mut dyn Txn, node: &Node) -> Result<Orphan> {
+    let has_object = node.place == crate::node::Place::Object || node.may_have_object;
+    let orphan = Orphan::read(txn, node, has_object)?;
     txn.delete(&pairs::node(node.number))?;
     txn.delete(&pairs::content(node.number))?;
     if node.has_xattrs {
         xattr::remove_all(txn, node.number)?;
     }
-    let has_object = node.place == crate::node::Place::Object || node.may_have_object;
     if has_object {
         txn.put(&pairs::garbage(node.number), b"")?;
     }
-    Ok(has_object)
+    Ok(orphan)
 }
 
 /// Whether `number` is `directory` or one of those that it is in.

@@ -8,18 +8,25 @@ use terrace_core::Txn;
 
 use super::hold::Hold;
 use super::{
-    Tree, check_name, discard, get_bucket, get_directory, get_node, put_bucket, put_node, touch,
+    Orphan, Tree, check_name, discard, get_bucket, get_directory, get_node, put_bucket, put_node,
+    touch,
 };
 use crate::clock::Moment;
 use crate::entries::Entry;
 use crate::failure::{Failure, Result};
-use crate::node::{Kind, Node, Time};
+use crate::node::{Node, Time};
 use crate::pairs;
 use crate::request::{NamedFile, Reply};
 
 impl Tree {
     /// Takes a name away. What is open stays until it is closed.
-    pub(super) fn remove(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<Reply> {
+    pub(super) fn remove(
+        &self,
+        session: u64,
+        directory: u64,
+        name: &[u8],
+        is_directory: bool,
+    ) -> Result<Reply> {
         if name == b"." || name == b".." {
             let errno = if name == b".." { Errno::NOTEMPTY } else { Errno::INVAL };
             return Err(errno.into());
@@ -49,12 +56,13 @@ impl Tree {
                 parent.links -= u32::from(is_directory);
                 touch(&mut parent, now);
                 put_node(txn, &parent)?;
-                let has_garbage = unlink(txn, &mut node, is_open, now)?;
-                Ok(Some((has_garbage, node.links == 0, parent)))
+                let orphan = unlink(txn, &mut node, is_open, now)?;
+                Ok(Some((orphan, node.links == 0, parent)))
             })?;
             // Somebody gave the name to another node meanwhile: the lock is that of the wrong one.
-            let Some((has_garbage, is_nameless, parent)) = outcome else { continue };
+            let Some((orphan, is_nameless, parent)) = outcome else { continue };
             note_nameless(holds.get_mut(&number), is_nameless);
+            let has_garbage = self.keep_unlinked(session, orphan);
             if is_directory {
                 self.delegations.forget(number);
             }
@@ -72,6 +80,8 @@ pub(super) struct Removed {
     pub(super) gone: Vec<u64>,
     /// Those of them that have no other name.
     nameless: Vec<u64>,
+    /// Those that were discarded.
+    orphans: Vec<Orphan>,
     /// Those whose objects are to be deleted.
     pub(super) garbage: Vec<u64>,
     /// How many names stay, because others may have changed their files.
@@ -98,12 +108,13 @@ impl Tree {
             is_written.push(holds.get(&number).is_some_and(|hold| hold.writers > 0));
         }
         let now = self.now();
-        let removed = self.change(|txn| {
+        let mut removed = self.change(|txn| {
             // Whoever opens one of them from now on finds what becomes of it.
             let is_in_time = self.delegations.is_in_time(&self.clock, session, directory);
             let directory = get_directory(&mut *txn, directory)?;
-            let (gone, nameless, garbage) = (Vec::new(), Vec::new(), Vec::new());
-            let mut removed = Removed { directory, gone, nameless, garbage, kept: 0 };
+            let (gone, nameless, orphans) = (Vec::new(), Vec::new(), Vec::new());
+            let garbage = Vec::new();
+            let mut removed = Removed { directory, gone, nameless, orphans, garbage, kept: 0 };
             for (index, NamedFile { name, number, changed }) in names.iter().enumerate() {
                 let hash = self.hash(name);
                 let mut bucket = get_bucket(&mut *txn, removed.directory.number, hash)?;
@@ -119,9 +130,7 @@ impl Tree {
                 }
                 bucket.remove(name);
                 put_bucket(txn, removed.directory.number, hash, &bucket)?;
-                if unlink(txn, &mut node, is_open[index], now)? {
-                    removed.garbage.push(*number);
-                }
+                removed.orphans.extend(unlink(txn, &mut node, is_open[index], now)?);
                 if node.links == 0 {
                     removed.nameless.push(*number);
                 }
@@ -138,7 +147,23 @@ impl Tree {
         for number in &removed.nameless {
             note_nameless(holds.of(*number).get_mut(number), true);
         }
+        for orphan in std::mem::take(&mut removed.orphans) {
+            let number = orphan.number();
+            if self.keep_unlinked(session, Some(orphan)) {
+                removed.garbage.push(number);
+            }
+        }
         Ok(removed)
+    }
+
+    /// Keeps what an unlink discarded, if it did; whether there is an object to be deleted. The caller
+    /// holds the lock of its hold.
+    pub(super) fn keep_unlinked(&self, session: u64, orphan: Option<Orphan>) -> bool {
+        let has_object = orphan.as_ref().is_some_and(|orphan| orphan.has_object);
+        if let Some(orphan) = orphan {
+            self.unlinked.keep(session, orphan, self.clock.passed_ns());
+        }
+        has_object
     }
 
     /// Whether somebody has a node open, or may have without having said so.
@@ -149,7 +174,7 @@ impl Tree {
 }
 
 /// Takes note that the entries of a directory changed when somebody was told they did: each of so many times
-/// by the least, unless there was another change since.
+/// by the least, or at a later time that has passed, unless there was another change since.
 fn touch_directory_as_told(
     directory: &mut Node,
     told: Option<Time>,
@@ -157,9 +182,12 @@ fn touch_directory_as_told(
     now: Moment<'_>,
 ) {
     let last = (0..times).fold(directory.changed, |changed, _| changed.next());
-    match told == Some(last) && directory.modified <= directory.changed {
-        true => (directory.modified, directory.changed) = (last, last),
-        false => touch(directory, now),
+    let is_last = |told: &Time| *told == last || (last < *told && *told <= now.time());
+    match told.filter(is_last) {
+        Some(told) if directory.modified <= directory.changed => {
+            (directory.modified, directory.changed) = (told, told);
+        }
+        _ => touch(directory, now),
     }
 }
 
@@ -182,24 +210,22 @@ pub(super) fn check_removal(txn: &mut dyn Txn, node: &Node, is_directory: bool) 
     }
 }
 
-/// Takes one name off a node's count. True where its object is to be deleted.
+/// Takes one name off a node's count; the node where it was discarded with that.
 pub(super) fn unlink(
     txn: &mut dyn Txn,
     node: &mut Node,
     is_open: bool,
     now: Moment<'_>,
-) -> Result<bool> {
+) -> Result<Option<Orphan>> {
     // A directory has one name, and none left for `.` without it.
     node.links = if node.kind.is_directory() { 0 } else { node.links.saturating_sub(1) };
     node.changed = now.after(node.changed);
-    // Nothing else is ever open.
-    let stays = is_open && node.kind == Kind::File;
-    if node.links == 0 && !stays {
-        return discard(txn, node);
+    if node.links == 0 && !is_open {
+        return discard(txn, node).map(Some);
     }
     if node.links == 0 {
         txn.put(&pairs::nameless(node.number), b"")?;
     }
     put_node(txn, node)?;
-    Ok(false)
+    Ok(None)
 }

@@ -7,7 +7,7 @@ use terrace_core::Txn;
 use super::make::inheriting;
 use super::remove::{check_removal, note_nameless, unlink};
 use super::{
-    Tree, check_name, get_bucket, get_directory, get_living_directory, get_node, is_above,
+    Orphan, Tree, check_name, get_bucket, get_directory, get_living_directory, get_node, is_above,
     put_bucket, put_node, touch,
 };
 use crate::clock::Moment;
@@ -29,13 +29,14 @@ enum Moved {
     /// Two names of one node: nothing happens, says POSIX.
     Same,
     /// Done; what had the name lost it.
-    Over { has_garbage: bool, is_nameless: bool },
+    Over { orphan: Option<Box<Orphan>>, is_nameless: bool },
 }
 
 impl Tree {
     /// Moves a name, at once for all. `owner` is who gets a whiteout.
     pub(super) fn rename(
         &self,
+        session: u64,
         from: Spot<'_>,
         to: Spot<'_>,
         how: RenameHow,
@@ -62,9 +63,10 @@ impl Tree {
             match self.change(|txn| work.carry_out(self, txn))? {
                 Moved::Elsewhere => {}
                 Moved::Same => return Ok(Reply::Done),
-                Moved::Over { has_garbage, is_nameless } => {
+                Moved::Over { orphan, is_nameless } => {
                     let Some((number, holds)) = &mut holds else { return Ok(Reply::Done) };
                     note_nameless(holds.get_mut(number), is_nameless);
+                    let has_garbage = self.keep_unlinked(session, orphan.map(|orphan| *orphan));
                     let number = *number;
                     self.delegations.forget(number);
                     let (directory, is_delegated) = (None, false);
@@ -122,12 +124,12 @@ impl Work<'_> {
         if victim.as_ref().is_some_and(|victim| victim.number == number) {
             return Ok(Moved::Same);
         }
-        let mut has_garbage = false;
+        let mut orphan = None;
         let mut is_nameless = false;
         if let Some(mut victim) = victim {
             check_removal(txn, &victim, node.kind.is_directory())?;
             self.take_out(tree, txn, to, victim.kind)?;
-            has_garbage = unlink(txn, &mut victim, self.is_open, self.now)?;
+            orphan = unlink(txn, &mut victim, self.is_open, self.now)?.map(Box::new);
             is_nameless = victim.links == 0;
         }
         self.take_out(tree, txn, from, node.kind)?;
@@ -141,7 +143,7 @@ impl Work<'_> {
             put_node(txn, &node)?;
             self.put_in(tree, txn, from, number, Kind::CharacterDevice)?;
         }
-        Ok(Moved::Over { has_garbage, is_nameless })
+        Ok(Moved::Over { orphan, is_nameless })
     }
 
     fn exchange(

@@ -110,7 +110,7 @@ impl Session {
     }
 
     fn remove(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<Reply> {
-        let mut reply = self.tree.remove(directory, name, is_directory)?;
+        let mut reply = self.tree.remove(self.id, directory, name, is_directory)?;
         if let Reply::Gone { is_delegated, .. } = &mut reply {
             *is_delegated = self.renew(directory);
         }
@@ -451,7 +451,7 @@ impl Session {
         let was_for_writing = self.note_closed(number, is_for_writing)?;
         // Who only had it open for reading has nothing to say of its object.
         let left = if was_for_writing { left } else { Left::Unknown };
-        self.tree.close_node(number, 1, was_for_writing.into(), left)
+        self.tree.close_node(Some(self.id), number, 1, was_for_writing.into(), left)
     }
 
     /// Notes that something is open here once less; whether that was for writing.
@@ -478,7 +478,7 @@ impl Drop for Session {
         self.tree.list_delegations.leave(self.id);
         self.tree.claims.note_discarded(&self.closes.unheard());
         for (number, (opens, writers)) in lock(&self.open).drain() {
-            match self.tree.close_node(number, opens, writers, Left::Unknown) {
+            match self.tree.close_node(None, number, opens, writers, Left::Unknown) {
                 Ok(true) => self.tree.claims.note_discarded(&[number]),
                 Ok(false) => {}
                 // What cannot be closed now is found without a user later.
@@ -506,6 +506,10 @@ impl Metadata for Session {
             self.wait_for_users_of(*number);
         }
         ended
+    }
+
+    fn forgotten(&self, number: u64) {
+        self.tree.unlinked.forget(self.id, number);
     }
 }
 
@@ -546,6 +550,7 @@ impl Session {
     fn carry_out(&self, request: &Request<'_>) -> Result<Reply> {
         let tree = &*self.tree;
         tree.discard_unclaimed();
+        tree.unlinked.expire(|| tree.clock.passed_ns());
         match request {
             Request::Lookup { directory, name } => self.lookup(*directory, name),
             Request::Node { number } => tree.node(*number).map(Reply::Node),
@@ -570,7 +575,7 @@ impl Session {
             Request::Rename { from_directory, from, to_directory, to, how, user, group } => {
                 let from = Spot { directory: *from_directory, name: from };
                 let to = Spot { directory: *to_directory, name: to };
-                tree.rename(from, to, *how, (*user, *group))
+                tree.rename(self.id, from, to, *how, (*user, *group))
             }
             Request::List { directory, after, max, with_nodes } => {
                 tree.list(*directory, *after, *max, *with_nodes).map(Reply::Listing)
@@ -589,7 +594,7 @@ impl Session {
                 tree.mark(*number, &|of_node| of_node.set(marking))
             }
             Request::Open { number, is_for_writing } => {
-                let reply = tree.open_node(*number, *is_for_writing)?;
+                let reply = tree.open_node(self.id, *number, *is_for_writing)?;
                 self.note_open(*number, *is_for_writing);
                 Ok(reply)
             }

@@ -2,7 +2,7 @@
 //! Extended attributes.
 
 use rustix::io::Errno;
-use terrace_core::Txn;
+use terrace_core::{Pair, Txn};
 
 use super::{Tree, get_node, put_node};
 use crate::acl;
@@ -24,6 +24,10 @@ impl Tree {
     pub(super) fn xattr(&self, number: u64, name: &[u8]) -> Result<Vec<u8>> {
         check_xattr_name(name)?;
         let value = self.kv.get(&pairs::xattr(number, name))?;
+        if value.is_none() {
+            // What an inode that is gone had is not known.
+            get_node(self, number)?;
+        }
         value.ok_or(Failure::of(Errno::NODATA))
     }
 
@@ -136,6 +140,31 @@ fn set_default(node: &mut Node, list: &[u8]) -> Result<bool> {
     }
     node.has_default_acl = !acl::is_empty(list)?;
     Ok(node.has_default_acl)
+}
+
+/// The names and values of all attributes; `None` where these are longer.
+pub(super) fn all_within(
+    txn: &mut dyn Txn,
+    number: u64,
+    bytes_max: usize,
+) -> Result<Option<Vec<Pair>>> {
+    let mut range = pairs::xattrs(number);
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    loop {
+        let page = txn.scan(&range, PAGE)?;
+        let next = page.last().filter(|_| page.len() == PAGE).map(|(key, _)| range.after(key));
+        for (key, value) in page {
+            bytes += key.len() + value.len();
+            if bytes > bytes_max {
+                return Ok(None);
+            }
+            all.push((pairs::xattr_name(&key).to_vec(), value));
+        }
+        match next {
+            Some(next) => range = next,
+            None => return Ok(Some(all)),
+        }
+    }
 }
 
 pub(super) fn remove_all(txn: &mut dyn Txn, number: u64) -> Result<()> {

@@ -183,7 +183,7 @@ fn every_operation_is_read_field_by_field() {
             let short =
                 Message { body: message.body[..length].to_vec(), ..Message::new(message.opcode) };
             if let Ok(Decoded::Request(request)) = decode(&short.bytes(), InitFlags::NONE) {
-                // Only padding was missing, or what nobody reads.
+                // Only padding was missing, or what is never read.
                 assert_eq!(format!("{:?}", request.operation), expected);
             }
         }

@@ -81,7 +81,7 @@ impl Mirror {
         if killed != mode {
             self.set_mode(file, killed)?;
         }
-        // Who is not root may not remove it, also where it is not there.
+        // A caller that is not root may not remove it, also where it is not there.
         match rustix::fs::getxattr(path_of(file), CAPABILITY, &mut [0; 0]) {
             Ok(_) => rustix::fs::removexattr(path_of(file), CAPABILITY),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),

@@ -100,7 +100,7 @@ impl Mirror {
             let mode = Mode::from_raw_mode(mode);
             let file = rustix::fs::openat(&parent_file, name, flags, mode)?;
             // The kernel has the directory locked, so that the name is still this file's, unless
-            // somebody works in the directory below.
+            // another process works in the directory below.
             let entry = self.find(&parent, &parent_file, name)?;
             let entry = self.give_away(request, entry)?;
             let node = InUse::new(self.nodes.get(entry.node)?);
@@ -158,7 +158,7 @@ impl Mirror {
         flags
     }
 
-    /// Remembers an open file, and hands `send` what the kernel is told of it.
+    /// Remembers an open file, and hands `send` what the kernel gets of it.
     fn with_opened(&self, file: OwnedFd, node: InUse, send: impl FnOnce(&Opened<'_>)) {
         let backing = self.backing(&node.0, &file);
         let handle = self.files.add(OpenFile { file, _node: node, _backing: backing.clone() });
@@ -317,7 +317,7 @@ impl Mirror {
             };
             Ok(entries.add_plus(&entry, found.next_entry_cookie(), name))
         });
-        // The kernel must be told of nodes that were looked up; the error comes again.
+        // The kernel must learn of inodes that were looked up; the error comes again.
         if entries.is_empty() { read.map(|()| entries) } else { Ok(entries) }
     }
 

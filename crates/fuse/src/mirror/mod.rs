@@ -57,10 +57,10 @@ impl Default for MirrorOptions {
 
 /// Shows a directory at another place.
 ///
-/// It acts as the process that it runs in, which should be root, and gives what it makes to who
-/// asked. Permissions are the kernel's to check: mount with `default_permissions`. The umask of
-/// the process should be 0, as the kernel has applied that of who asks. Locks are the kernel's,
-/// seen by those who use the same mount.
+/// It acts as the process that it runs in, which should be root, and gives what it makes to the
+/// caller. Permissions are the kernel's to check: mount with `default_permissions`. The umask of
+/// the process should be 0, as the kernel has applied that of the caller. Locks are the kernel's,
+/// seen by all callers on the same mount.
 ///
 /// It keeps a descriptor for every directory that the kernel knows, and for other files up to half
 /// of what the process may open; beyond that a file is looked for where it was found.
@@ -257,6 +257,8 @@ impl FileSystem for Mirror {
     fn interrupt(&self, _: u64) {
         // No operation waits for anything but the directory below.
     }
+
+    fn unmounted(&self) {}
 }
 
 fn answer<T>(reply: Reply, result: Result<T, Errno>, send: impl FnOnce(Reply, T)) {

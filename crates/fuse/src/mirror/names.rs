@@ -95,7 +95,7 @@ impl Mirror {
         self.give_away(request, entry)
     }
 
-    /// Gives what was made to who asked for it, or forgets it.
+    /// Gives what was made to the caller, or forgets it.
     pub(super) fn give_away(&self, request: &Request<'_>, entry: Entry) -> Result<Entry, Errno> {
         let given = self.change_owner(request, entry);
         if given.is_err() {

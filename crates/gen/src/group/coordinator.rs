@@ -28,7 +28,7 @@ const STRANGERS_MAX: usize = 64;
 /// Between two looks whether a connection has joined.
 const LOOK_MS: i64 = 20;
 
-/// Longest that a worker may not listen while it is told something.
+/// Longest that a send to a worker may block.
 const SEND_SECONDS_MAX: u64 = 10;
 
 /// What one process was and did.
@@ -123,7 +123,7 @@ fn accept(
             thread::spawn(move || {
                 let blocking = stream.set_nonblocking(false);
                 let blocking = blocking.map_err(|error| Error::system("join", error));
-                // Nobody listens any more where the wait is over.
+                // The receiver is gone where the wait is over.
                 let _ = sender.send(blocking.and_then(|()| receive(stream, &door)));
             });
         }
@@ -209,7 +209,7 @@ impl Group {
                     self.outcomes[index] = Some(outcome);
                 }
                 Ok(Some(ToCoordinator::Ready { step: reached })) if reached == step => {
-                    // Who is after the measurement has said what came of it.
+                    // A worker that is after the measurement has reported its outcome.
                     let is_told = step == Step::Measure || self.outcomes[index].is_some();
                     if !is_told || self.identities[index].is_none() {
                         let error = Error::new("go on", "a worker left something out");
@@ -234,7 +234,8 @@ impl Group {
         for index in 0..self.writers.len() {
             let sent = send(&mut self.writers[index], &ToWorker::Begin { step });
             sent.map_err(|error| {
-                // It ended after it said that it is ready: the same as one that ends at any other time.
+                // It ended after it reported that it is ready: the same as one that ends at any
+                // other time.
                 self.of(index, if error.is_disconnected() { gone() } else { error })
             })?;
         }
@@ -244,7 +245,7 @@ impl Group {
     /// Tells all of them, as far as they are there.
     fn tell(&mut self, message: &ToWorker) {
         for writer in &mut self.writers {
-            // Who does not hear it is gone already.
+            // A worker that does not receive it is gone already.
             let _ = send(writer, message);
         }
     }

@@ -26,7 +26,7 @@ pub(crate) struct Door {
     pub(crate) phase: &'static str,
     pub(crate) pattern: Pattern,
     pub(crate) processes: u64,
-    /// Ranks that somebody has.
+    /// Ranks that are taken.
     pub(crate) taken: Mutex<Vec<u64>>,
 }
 
@@ -43,7 +43,7 @@ impl Door {
     }
 }
 
-/// The coordinator's side: who has joined. Whoever is refused is told why.
+/// The coordinator's side: which process has joined. One that is refused gets the reason.
 pub(crate) fn receive(stream: TcpStream, door: &Door) -> Result<(u64, TcpStream)> {
     prepare(&stream)?;
     let ours = nonce()?;
@@ -55,7 +55,7 @@ pub(crate) fn receive(stream: TcpStream, door: &Door) -> Result<(u64, TcpStream)
         return Err(Error::new("join", "it is not a worker of this program"));
     };
     let mut refuse = |reason: &str| {
-        // It may not be there any more; that it was refused is said here in any case.
+        // It may not be there any more; that it was refused is reported here in any case.
         let _ = send(&mut writer, &ToWorker::Refused { reason: reason.to_owned() });
         Err(Error::new("join", reason.to_owned()).with("rank", rank))
     };

@@ -53,7 +53,7 @@ impl<S: Read> Lines<S> {
             }
             let mut piece = [0; 4096];
             match self.stream.read(&mut piece) {
-                // A line that was cut is the end as well: who had sent it is gone.
+                // A line that was cut is the end as well: its sender is gone.
                 Ok(0) => return Ok(None),
                 Ok(count) => self.pending.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

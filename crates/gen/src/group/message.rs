@@ -38,7 +38,7 @@ pub(crate) enum ToWorker {
 pub(crate) enum ToCoordinator {
     /// Shows that it knows the secret, and what it would do.
     Join { rank: u64, nonce: String, proof: String, phase: String, pattern: Pattern },
-    /// Who it is, from the process itself.
+    /// Which process it is, from the process itself.
     Present(Identity),
     /// It waits for that step.
     Ready { step: Step },

@@ -22,7 +22,7 @@ const NONCE_BYTES: usize = 32;
 /// A secret; never printed.
 pub(crate) struct Secret(Vec<u8>);
 
-/// Who proves: one side's proof is none of the other's.
+/// The side that proves: one side's proof is not valid for the other.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Coordinator,

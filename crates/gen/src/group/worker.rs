@@ -62,14 +62,14 @@ fn wait_for(step: Step, writer: &mut File, steps: &Receiver<Step>) -> Result<()>
     }
 }
 
-/// Hears the coordinator on a thread of its own, so that the work ends when it does.
+/// Receives from the coordinator on a thread of its own, so that the work ends when it does.
 fn listen(mut lines: Lines<File>, rank: u64, is_remote: bool) -> Receiver<Step> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let reason = loop {
             match lines.next() {
                 Ok(Some(ToWorker::Begin { step })) => {
-                    // Nobody waits any more only where this process is about to end.
+                    // The receiver is gone only where this process is about to end.
                     let _ = sender.send(step);
                     if step == Step::End {
                         return;
@@ -88,7 +88,7 @@ fn listen(mut lines: Lines<File>, rank: u64, is_remote: bool) -> Receiver<Step> 
     receiver
 }
 
-/// Who this process is.
+/// The identity of this process.
 fn identity() -> Result<Identity> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot = std::fs::read_to_string(path);

@@ -94,6 +94,49 @@ fn creating_an_item() {
     );
 }
 
+fn replace(items: &Items, name: &str, data: &[u8]) -> Result<()> {
+    let draft = items.open("c")?.draft(name, &Open::create())?;
+    draft.object().write(0, data)?;
+    draft.publish()
+}
+
+#[test]
+fn putting_a_new_item() {
+    at_every_step(
+        &[FindingKind::Claim, FindingKind::Object],
+        |scene| drop(scene.collection("c")),
+        |items| replace(items, "x", b"bytes"),
+        |scene, result| {
+            let collection = scene.items.open("c").expect("there");
+            match collection.open("x", &Open::read()) {
+                Ok(item) => assert_eq!(item.object().read_to_end().expect("reads"), b"bytes"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NotFound);
+                    assert!(result.is_err(), "it was acknowledged");
+                }
+            }
+            replace(&scene.items, "x", b"other").expect("it can be put");
+        },
+    );
+}
+
+#[test]
+fn putting_an_item_that_exists() {
+    at_every_step(
+        &[],
+        |scene| {
+            let item = scene.collection("c").open("x", &Open::create_new()).expect("made");
+            item.write(0, b"old bytes").expect("room");
+        },
+        |items| replace(items, "x", b"new"),
+        |scene, result| {
+            let item = scene.items.open("c").and_then(|it| it.open("x", &Open::read()));
+            let found = item.expect("there").object().read_to_end().expect("reads");
+            assert!(found == b"new" || found == b"old bytes" && result.is_err());
+        },
+    );
+}
+
 #[test]
 fn deleting_an_item() {
     at_every_step(

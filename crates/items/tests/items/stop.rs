@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrace_core::{
-    Cursor, Error, ErrorKind, Key, Object, Open, Page, Pair, Persistency, Result, Stat,
+    Cursor, Draft, Error, ErrorKind, Key, Object, Open, Page, Pair, Persistency, Result, Stat,
 };
 use terrace_items::{Base, Items};
 use terrace_store::{Store, SystemClock};
@@ -24,14 +24,37 @@ pub(crate) enum Fault {
 /// A store whose step `step` (from 0) fails.
 pub(crate) struct StopAt {
     store: Store,
+    steps: Steps,
+}
+
+/// The steps taken so far.
+#[derive(Clone)]
+struct Steps {
     fault: Fault,
     step: u64,
-    taken: AtomicU64,
+    taken: Arc<AtomicU64>,
+}
+
+/// A draft whose publication is a step, too.
+struct StopDraft {
+    draft: Box<dyn Draft>,
+    steps: Steps,
+}
+
+impl Draft for StopDraft {
+    fn object(&self) -> Arc<dyn Object> {
+        self.draft.object()
+    }
+
+    fn publish(&self) -> Result<Option<Arc<[u8]>>> {
+        self.steps.take(|| self.draft.publish())
+    }
 }
 
 impl StopAt {
     pub(crate) fn new(store: &Store, fault: Fault, step: u64) -> Arc<Self> {
-        Arc::new(Self { store: store.clone(), fault, step, taken: AtomicU64::new(0) })
+        let steps = Steps { fault, step, taken: Arc::default() };
+        Arc::new(Self { store: store.clone(), steps })
     }
 
     pub(crate) fn items(self: &Arc<Self>) -> Items {
@@ -40,20 +63,26 @@ impl StopAt {
 
     /// Whether the step was reached.
     pub(crate) fn has_failed(&self) -> bool {
-        self.taken.load(Ordering::SeqCst) > self.step
+        self.steps.taken.load(Ordering::SeqCst) > self.steps.step
     }
 
     fn run<T>(&self, call: impl FnOnce(&dyn Base) -> Result<T>) -> Result<T> {
+        self.steps.take(|| call(&self.store))
+    }
+}
+
+impl Steps {
+    fn take<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let step = self.taken.fetch_add(1, Ordering::SeqCst);
         let fails = match self.fault {
             Fault::Stops => step >= self.step,
             Fault::Refuses | Fault::LosesAnswer => step == self.step,
         };
         if !fails {
-            return call(&self.store);
+            return call();
         }
         if self.fault == Fault::LosesAnswer {
-            let _ = call(&self.store);
+            let _ = call();
         }
         Err(Error::new(ErrorKind::Io, "take a step").with("step", step))
     }
@@ -62,6 +91,11 @@ impl StopAt {
 impl Base for StopAt {
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         self.run(|base| base.open(key, how))
+    }
+
+    fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
+        let draft = self.run(|base| base.draft(key, how))?;
+        Ok(Box::new(StopDraft { draft, steps: self.steps.clone() }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {

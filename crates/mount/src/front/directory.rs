@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use terrace_fs::{Heard, Kind, Listed};
 use terrace_fuse::{DirectoryBuffer, Entry, Opened, Reply};
 
-use super::{Answering, Front, Result, answer};
+use super::{Answering, Front, Result, answer, number_of};
 
 /// Positions of `.` and `..`.
 const THIS: u64 = 1;
@@ -29,6 +29,8 @@ const PLUS_BYTES_MIN: u32 = 160;
 /// A directory that a program reads.
 pub(super) struct Walk {
     directory: u64,
+    /// Its node id.
+    id: u64,
     /// The directory above; for programs that compare numbers.
     above: u64,
     ahead: Mutex<Ahead>,
@@ -48,7 +50,8 @@ struct Ahead {
 }
 
 impl Front {
-    pub(super) fn open_directory(&self, number: u64, reply: &mut Answering) -> Result<()> {
+    pub(super) fn open_directory(&self, id: u64, reply: &mut Answering) -> Result<()> {
+        let number = number_of(id);
         let (node, _) = self.known(number, JUST_TOLD.min(self.cached_for))?;
         if !node.kind.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -57,9 +60,19 @@ impl Front {
         if !reply.keep() {
             return Ok(());
         }
+        if self.is_shared {
+            self.dead.note_open(&node);
+        }
         let (ahead, heard) = (Mutex::new(Ahead::none()), self.files.hear(number));
-        let handle = self.walks.put(Walk { directory: number, above: node.parent, ahead, heard });
+        let handle =
+            self.walks.put(Walk { directory: number, id, above: node.parent, ahead, heard });
         reply.with(|reply| reply.opened(&Opened { handle, ..Opened::default() }))
+    }
+
+    pub(super) fn close_directory(&self, walk: &Walk) {
+        if self.is_shared {
+            self.dead.note_closed(walk.directory);
+        }
     }
 
     pub(super) fn read_directory(
@@ -105,7 +118,7 @@ impl Front {
                 }
             }
             let Some(entry) = ahead.entries.front() else { break };
-            has_room = self.add(&mut buffer, entry, ahead.age, with_nodes);
+            has_room = self.add(&mut buffer, walk.id, entry, ahead.age, with_nodes);
             if has_room {
                 position = entry.position;
                 ahead.position = position;
@@ -137,6 +150,7 @@ impl Front {
     fn add(
         &self,
         buffer: &mut DirectoryBuffer,
+        parent: u64,
         entry: &Listed,
         age: Duration,
         with_nodes: bool,
@@ -144,18 +158,23 @@ impl Front {
         match (&entry.node, with_nodes) {
             (Some(node), true) => {
                 let timeout = self.believed_for(node.parent).saturating_sub(age);
-                let answer = answer::entry(node, timeout, self.attributes_for(node, timeout));
+                let mut answer = answer::entry(node, timeout, self.attributes_for(node, timeout));
+                let is_shared_directory = self.is_shared && node.kind.is_directory();
+                if is_shared_directory {
+                    let id = self.aliases.list(parent, &entry.name, node.number);
+                    let Some(id) = id else { return add_by_name(buffer, entry) };
+                    answer.node = id;
+                }
                 let has_room = buffer.add_plus(&answer, entry.position, &entry.name);
-                if has_room {
-                    self.note_named(node);
+                match has_room {
+                    true => self.note_named(node),
+                    false if is_shared_directory => _ = self.aliases.forget(answer.node, 1),
+                    false => {}
                 }
                 has_room
             }
             // It was removed meanwhile, or somebody writes it: who looks at it hears which.
-            (None, true) => {
-                let mode = entry.kind.bits();
-                add_alone(buffer, entry.number, entry.position, &entry.name, mode)
-            }
+            (None, true) => add_by_name(buffer, entry),
             _ => buffer.add(entry.number, entry.position, entry.kind.bits(), &entry.name),
         }
     }
@@ -191,6 +210,11 @@ fn add_dot(
         return buffer.add(number, position, mode, name);
     }
     add_alone(buffer, number, position, name, mode)
+}
+
+/// Adds an entry of a listing without what is known of its node.
+fn add_by_name(buffer: &mut DirectoryBuffer, entry: &Listed) -> bool {
+    add_alone(buffer, entry.number, entry.position, &entry.name, entry.kind.bits())
 }
 
 /// Adds an entry without what is known of its node: number 0 there, which the kernel does not count.

@@ -2,6 +2,7 @@
 //! Opening and closing files.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
@@ -11,7 +12,7 @@ use terrace_fs::{Changes, File, Kind, Made, Node};
 use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
 
 use super::names::made;
-use super::{Answering, Failure, Front, Result};
+use super::{Answering, Failure, Front, Result, number_of};
 use crate::caching::Use;
 use crate::mode::{Chosen, Wish};
 use crate::seen::Cached;
@@ -31,7 +32,18 @@ pub(super) struct Handle {
     unread: Option<Node>,
     /// Carried out with the first read.
     first_read: Once,
+    /// Whether the times in the kernel's cache are old: a read through this is noted, or the server has yet to
+    /// stamp a file that is made later.
+    has_old_times: AtomicBool,
     missed: Mutex<Option<Missed>>,
+}
+
+/// What an open has done beside opening.
+struct Opening {
+    /// The directory that the file was made in with it.
+    made_in: Option<u64>,
+    /// Whether it is noted as a read.
+    is_read: bool,
 }
 
 /// Why something is not written of which a program was told that it is, until the file is synced.
@@ -107,26 +119,27 @@ impl Handle {
 impl Front {
     pub(super) fn open(&self, number: u64, flags: u32, reply: &mut Answering) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
-        let (node, file) = self.open_file(number, flags)?;
+        let (node, file, is_read) = self.open_file(number, flags)?;
         // From here on it is noted what the kernel has open, and keeps.
         if !reply.keep() {
             file.close_unused();
             return Ok(());
         }
-        let (opened, backing) = self.answer_open(&node, file, flags, None)?;
+        let opening = Opening { made_in: None, is_read };
+        let (opened, backing) = self.answer_open(&node, file, flags, opening)?;
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.opened(&opened))
     }
 
-    fn open_file(&self, number: u64, flags: OFlags) -> Result<(Node, File)> {
+    /// Opens a file; whether that is noted as a read.
+    fn open_file(&self, number: u64, flags: OFlags) -> Result<(Node, File, bool)> {
         let access = access(flags);
         // The kernel cuts a file itself, once it has seen that nobody executes it.
         let (node, file) = self.files.open(number, access)?;
-        // Who opens it for nothing else reads it, and the kernel does not tell of what it has cached.
-        if access == Access::Read && !flags.contains(OFlags::NOATIME) {
-            self.note_access(&node);
-        }
-        Ok((node, file))
+        // An open for reading alone counts as a read: the kernel does not report reads from its cache.
+        let reads = access == Access::Read && !flags.contains(OFlags::NOATIME);
+        let is_read = reads && self.note_access(&node);
+        Ok((node, file, is_read))
     }
 
     /// Makes a file and opens it; without a name if that is empty.
@@ -140,22 +153,24 @@ impl Front {
     ) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
         let made = made(request, Kind::File, mode & 0o7777, umask);
-        let (node, file, made_in) = self.create_or_open(request, name, flags, made)?;
-        let entry = self.entry(&node);
-        let (opened, backing) = self.answer_open(&node, file, flags, made_in)?;
+        let (node, file, opening) = self.create_or_open(request, name, flags, made)?;
+        let mut entry = self.entry(&node);
+        let (opened, backing) = self.answer_open(&node, file, flags, opening)?;
+        // As it is open.
+        entry.attributes_timeout = self.attributes_for(&node, entry.entry_timeout);
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.created(&entry, &opened))
     }
 
-    /// Makes a file or opens what has its name, where that may be; and where it was made.
+    /// Makes a file or opens what has its name, where that may be.
     fn create_or_open(
         &self,
         request: &Request<'_>,
         name: &[u8],
         flags: OFlags,
         made: Made<'_>,
-    ) -> Result<(Node, File, Option<u64>)> {
-        let directory = request.node;
+    ) -> Result<(Node, File, Opening)> {
+        let directory = number_of(request.node);
         let is_passed = self.modes.prefers_passthrough() && !self.sizes.is_small(directory);
         let mut tries = CREATES_MAX;
         loop {
@@ -169,7 +184,8 @@ impl Front {
             match created {
                 Ok((node, file)) => {
                     self.pin_new(&node);
-                    return Ok((node, file, Some(directory)));
+                    let opening = Opening { made_in: Some(directory), is_read: false };
+                    return Ok((node, file, opening));
                 }
                 // Somebody else made it since the kernel looked.
                 Err(failure)
@@ -186,7 +202,9 @@ impl Front {
                 self.behind.settle(node.number);
             }
             match found.and_then(|node| self.open_again(&node, request.uid, flags)) {
-                Ok((node, file)) => return Ok((node, file, None)),
+                Ok((node, file, is_read)) => {
+                    return Ok((node, file, Opening { made_in: None, is_read }));
+                }
                 // And somebody removed it since.
                 Err(failure)
                     if matches!(failure.errno(), Errno::NOENT | Errno::STALE) && tries > 0 => {}
@@ -196,15 +214,15 @@ impl Front {
     }
 
     /// Opens a file of the user's own, and cuts it where that is asked for.
-    fn open_again(&self, node: &Node, user: u32, flags: OFlags) -> Result<(Node, File)> {
-        let (mut node, file) = self.open_file(node.number, flags)?;
+    fn open_again(&self, node: &Node, user: u32, flags: OFlags) -> Result<(Node, File, bool)> {
+        let (mut node, file, is_read) = self.open_file(node.number, flags)?;
         if flags.contains(OFlags::TRUNC) {
             // Root keeps what lends rights, as where the kernel cuts it.
             let clears_set_id = user != 0;
             let changes = Changes { size: Some(0), clears_set_id, ..Changes::default() };
             node = self.files.change(node.number, changes)?;
         }
-        Ok((node, file))
+        Ok((node, file, is_read))
     }
 
     /// Chooses a mode and keeps the file until it is released.
@@ -213,7 +231,7 @@ impl Front {
         node: &Node,
         file: File,
         flags: OFlags,
-        made_in: Option<u64>,
+        Opening { made_in, is_read }: Opening,
     ) -> Result<(Opened<'static>, Option<Arc<BackingId>>)> {
         let appends = flags.contains(OFlags::APPEND);
         let usage = Use {
@@ -249,13 +267,28 @@ impl Front {
             Chosen::Served { is_stale: true } => (OpenedFlags::NONE, None),
             Chosen::Served { is_stale: false } => (OpenedFlags::KEEP_CACHE, None),
         };
+        if backing.is_some() {
+            self.note_mappings(node.number, usage, made_in.is_some());
+        }
         let is_noted = usage.reads && usage.writes && made_in.is_none();
         let is_noted = is_noted && !flags.contains(OFlags::NOATIME);
         let unread = is_noted.then(|| node.clone());
+        let has_old_times = AtomicBool::new(is_read || made_in.is_some() && self.goes_on);
         let (first_read, missed) = (Once::new(), Mutex::default());
-        let handle = Handle { file, usage, is_cached, made_in, unread, first_read, missed };
+        let handle =
+            Handle { file, usage, is_cached, made_in, unread, first_read, has_old_times, missed };
         let handle = self.handles.put(handle);
         Ok((Opened { handle, flags: flags_out, backing: None }, backing))
+    }
+
+    /// Invalidates the kernel's attributes of a file with the first open that passes it through and allows
+    /// stores through mappings: the kernel does not notice these.
+    fn note_mappings(&self, number: u64, usage: Use, is_new: bool) {
+        let may_store = usage.reads && usage.writes || self.files.may_be_mapped(number);
+        // The attributes of a new file go with the reply.
+        if may_store && self.modes.note_mappings(number) && !is_new {
+            self.forget_attributes(number);
+        }
     }
 
     /// What the kernel may keep of a file that is opened: what another client closed is seen by who
@@ -267,7 +300,7 @@ impl Front {
             bytes.is_some_and(|bytes| self.notifier.store(node.number, 0, &bytes).is_ok())
         };
         let ask_anew = || {
-            // With the answer it is told of the attributes, too.
+            // The attributes of a new file go with the reply.
             if !is_new {
                 self.forget_attributes(node.number);
             }
@@ -309,7 +342,24 @@ impl Front {
     /// Notes that a file is read that was opened for reading and writing.
     pub(super) fn note_first_read(&self, handle: &Handle) {
         if let Some(node) = &handle.unread {
-            handle.first_read.call_once(|| self.note_access(node));
+            handle.first_read.call_once(|| {
+                handle.has_old_times.store(self.note_access(node), Ordering::Release);
+            });
+        }
+    }
+
+    /// Invalidates the kernel's attributes of a file that is closed and has old times there: the kernel may have
+    /// read from its cache, which leaves the access time valid.
+    pub(super) fn show_times(&self, handle: &Handle) {
+        if handle.has_old_times.swap(false, Ordering::AcqRel) {
+            self.forget_attributes(handle.file.number());
+        }
+    }
+
+    /// Notes that the kernel invalidates the times of a file by itself, because it is written.
+    pub(super) fn note_write(handle: &Handle) {
+        if handle.made_in.is_some() && handle.has_old_times.load(Ordering::Relaxed) {
+            handle.has_old_times.store(false, Ordering::Relaxed);
         }
     }
 

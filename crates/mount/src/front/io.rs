@@ -9,7 +9,7 @@ use std::thread;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use terrace_core::{Begun, Buffer, End};
-use terrace_fs::File;
+use terrace_fs::{Changes, File, When};
 use terrace_fuse::{CopyFileRange, Reply, Request};
 
 use super::handle::Handle;
@@ -43,6 +43,13 @@ pub(super) struct Writing<'a> {
 }
 
 impl Writing<'_> {
+    /// Whether it is direct I/O. The kernel names the owner of locks for direct writes alone; the flags do not
+    /// tell: a direct write that the kernel gives up goes through its cache, with locked pages, and a loop
+    /// device writes directly to a file without `O_DIRECT`.
+    pub(super) fn is_direct(&self) -> bool {
+        self.owner.is_some() && !self.is_from_cache
+    }
+
     /// Where.
     pub(super) fn range(&self) -> Range<u64> {
         self.offset..self.offset.saturating_add(self.data.len() as u64)
@@ -74,7 +81,7 @@ impl Asker {
 }
 
 /// Takes a set-group-ID bit that lends nothing from a file whose bytes a stranger has changed. They are
-/// changed, also where that fails: who writes next tries again.
+/// changed, also where that fails: the next write tries again.
 fn take_idle_set_group(file: &File, stranger: Option<Asker>) {
     let taken = stranger.map(|asker| file.take_idle_set_group(|group| asker.is_in(group)));
     if let Some(Err(failure)) = taken {
@@ -173,19 +180,57 @@ impl Front {
     ) -> Result<()> {
         let handle = self.handle(handle)?;
         let number = handle.file.number();
+        let Writing { offset, data, flags, is_from_cache, .. } = *writing;
+        let holds_thread = reply.holds_thread();
+        let written = self.write_bytes(&handle, writing, holds_thread);
+        let (count, start, begun) = match written {
+            Ok(written) => written,
+            Err(failure) => return self.fail_write(&handle, writing, failure, reply),
+        };
+        let bytes = count as u32;
+        // What comes from the cache is there, and the kernel holds on to it until it is answered.
+        let is_read = || !handle.is_cached && !is_from_cache && self.caching.is_read(number);
+        let is_stale = self.may_be_hidden(writing) || is_read();
+        let is_misplaced = handle.is_cached && start != offset;
+        let appends = self.appends(flags, is_from_cache);
+        let answered = reply.with(|reply| match &self.refresher {
+            Some(refresher) if is_stale => {
+                // The end was there when the kernel looked, and others may have moved it.
+                let length = if appends { 0 } else { data.len() as u64 };
+                refresher.answer(Stale { node: number, offset, length }, bytes, reply);
+            }
+            Some(refresher) if is_misplaced => {
+                reply.written(bytes);
+                let offset = offset.min(start);
+                refresher.refresh(Stale { node: number, offset, length: 0 });
+            }
+            _ => reply.written(bytes),
+        });
+        if let Some(begun) = begun {
+            go_on(handle, begun);
+        }
+        answered
+    }
+
+    /// Writes. Returns how many bytes and where, and a write that was begun and need not be waited for.
+    fn write_bytes(
+        &self,
+        handle: &Arc<Handle>,
+        writing: &Writing<'_>,
+        holds_thread: bool,
+    ) -> Result<(usize, u64, Option<Begun>)> {
+        let number = handle.file.number();
         let Writing { offset, data, flags, is_from_cache, stranger, .. } = *writing;
         if !is_from_cache {
             // The kernel would take it for what became of the bytes that it writes back.
             handle.tell_writer()?;
         }
+        Self::note_write(handle);
         let clears_set_id = stranger.is_some();
         // The kernel takes what lends rights away by itself, but for what goes past its cache.
         let lent_rights = clears_set_id && !is_from_cache && handle.file.lends_rights();
-        // As the flags are now: a program may have changed them (fcntl(2), F_SETFL). What the kernel
-        // had mapped knows its place, and so does the kernel where nobody else moves the end.
-        let appends = self.is_shared && flags.contains(OFlags::APPEND) && !is_from_cache;
         let mut begun = None;
-        let (count, start) = if appends {
+        let (count, start) = if self.appends(flags, is_from_cache) {
             self.behind.settle(number);
             handle.file.append_some(offset, data, clears_set_id)?
         } else if is_from_cache {
@@ -193,13 +238,13 @@ impl Front {
             self.behind.settle_range(number, &writing.range());
             handle.file.write(offset, data, clears_set_id)?;
             (data.len(), offset)
-        } else if reply.holds_thread() {
+        } else if holds_thread {
             // The thread cannot go on to answer others.
             self.behind.settle_range(number, &writing.range());
             (handle.file.write_some(offset, data, clears_set_id)?, offset)
         } else {
             let count;
-            (count, begun) = self.write_soon(&handle, writing, clears_set_id)?;
+            (count, begun) = self.write_soon(handle, writing, clears_set_id)?;
             (count, offset)
         };
         if begun.is_none() {
@@ -213,28 +258,38 @@ impl Front {
         if lent_rights {
             self.forget_attributes(number);
         }
-        let bytes = count as u32;
-        // What comes from the cache is there, and the kernel holds on to it until it is answered.
-        let is_stale = !handle.is_cached && !is_from_cache && self.caching.is_read(number);
-        let is_misplaced = handle.is_cached && start != offset;
-        let answered = reply.with(|reply| match &self.refresher {
-            Some(refresher) if is_stale => {
-                // The end was there when the kernel looked, and others may have moved it.
-                let length = if appends { 0 } else { data.len() as u64 };
-                let place = Stale { node: number, offset, length };
-                refresher.answer(place, bytes, reply);
-            }
-            Some(refresher) if is_misplaced => {
-                reply.written(bytes);
-                let offset = offset.min(start);
-                refresher.refresh(Stale { node: number, offset, length: 0 });
-            }
-            _ => reply.written(bytes),
-        });
-        if let Some(begun) = begun {
-            go_on(handle, begun);
-        }
-        answered
+        Ok((count, start, begun))
+    }
+
+    /// Whether a write goes to the end, wherever that is: as the flags are now, because a program may have
+    /// changed them (fcntl(2), F_SETFL). What the kernel had mapped knows its place, and so does the kernel
+    /// where no other client moves the end.
+    fn appends(&self, flags: OFlags, is_from_cache: bool) -> bool {
+        self.is_shared && flags.contains(OFlags::APPEND) && !is_from_cache
+    }
+
+    /// Whether the kernel may have cached the range of a write as it was before. It drops the pages of a direct
+    /// write before it sends the request, and not again when an asynchronous one completes
+    /// (`fuse_aio_complete` in fs/fuse/file.c, Linux 6.18): reads fill them in between.
+    fn may_be_hidden(&self, writing: &Writing<'_>) -> bool {
+        !self.is_shared && writing.is_direct()
+    }
+
+    /// Answers a write that failed, and may have changed some of its range.
+    fn fail_write(
+        &self,
+        handle: &Handle,
+        writing: &Writing<'_>,
+        failure: Failure,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let refresher = self.refresher.as_ref().filter(|_| self.may_be_hidden(writing));
+        let Some(refresher) = refresher else { return Err(failure) };
+        let (node, offset) = (handle.file.number(), writing.offset);
+        let length = writing.data.len() as u64;
+        super::log(node, &failure);
+        let range = Stale { node, offset, length };
+        reply.with(|reply| refresher.refuse(range, failure.errno(), reply))
     }
 
     pub(super) fn sync_file(&self, handle: u64, reply: &mut Answering) -> Result<()> {
@@ -265,7 +320,13 @@ impl Front {
         if what.is_empty() {
             handle.file.allocate(range, keeping, clears_set_id)?;
         } else if what == FallocateFlags::PUNCH_HOLE && keeps_size {
+            let is_behind = range.start >= handle.file.size()?;
             handle.file.punch(range, clears_set_id)?;
+            if is_behind {
+                // There is nothing to punch, but Linux changes the times (`file_modified`).
+                let changes = Changes { modified: Some(When::Now), ..Changes::default() };
+                self.files.change(handle.file.number(), changes)?;
+            }
         } else if what == FallocateFlags::ZERO_RANGE {
             handle.file.zero(range, keeping, clears_set_id)?;
         } else {
@@ -319,7 +380,7 @@ impl Front {
         }
         let (from, to) = (self.handle(copy.handle)?, self.handle(copy.target_handle)?);
         self.note_first_read(&from);
-        // Who copies asks for the rest, and may be interrupted in between.
+        // The caller asks for the rest, and may be interrupted in between.
         let (at, bytes) = ((copy.offset, copy.target_offset), copy.length.min(COPY_BYTES_MAX));
         let copied = to.file.copy_from(&from.file, at, bytes, stranger.is_some())?;
         take_idle_set_group(&to.file, stranger);

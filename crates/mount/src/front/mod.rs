@@ -2,6 +2,7 @@
 //! What the kernel asks for, carried out on files.
 
 mod answer;
+mod dead;
 mod directory;
 mod handle;
 mod io;
@@ -16,20 +17,25 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use terrace_core::{Key, SystemClock};
-use terrace_fs::{Failure, Files, Node};
-use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Request, SetAttr};
+use terrace_fs::{Failure, Files, Node, is_exhaustion};
+use terrace_fuse::{
+    AnswerObserver, Attributes, Entry, FileSystem, Notifier, Operation, Reply, Request, SetAttr,
+};
 
+use self::dead::{DeadDirectories, Step};
 use self::directory::Walk;
 use self::handle::Handle;
 use self::io::{Asker, Writing};
+use crate::aliases::{DirectoryAliases, number_of};
 use crate::behind::Behind;
 use crate::below::Below;
 use crate::caching::Caching;
 use crate::locked::LockedDirectories;
 use crate::locks::{Caches, Locks};
-use crate::mode::Modes;
+use crate::mode::{Modes, Unnoticed};
 use crate::options::Options;
-use crate::refresher::Refresher;
+use crate::refresher::{Bounds, Refresher};
+use crate::requests::Requests;
 use crate::seen::Seen;
 use crate::sizes::Sizes;
 use crate::slots::Slots;
@@ -38,9 +44,16 @@ use crate::waiters::{Waiter, Waiters};
 
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// How soon it is seen that a program has stored something through a mapping of a file that the kernel
-/// passes through, at the latest. Programs that only ask for lengths do so often.
-const STORES_SEEN_AFTER: Duration = Duration::from_millis(100);
+/// Attribute timeout of a file that the kernel passes through for writing: its room may change on the tier.
+const ROOM_SEEN_AFTER: Duration = Duration::from_millis(100);
+
+/// Bounds the direct writes that wait at a time until the kernel has dropped cached pages of their range.
+const DIRECT_WRITES_MAX: usize = 192;
+
+/// Slots of the kernel for background requests of the mount: asynchronous direct I/O, readahead, writeback.
+/// Readahead that waits for a slot holds page locks, and direct writes that wait for these locks hold slots:
+/// so there are more than [`DIRECT_WRITES_MAX`], and no more than threads may serve one queue.
+pub(crate) const BACKGROUND_MAX: u16 = 256;
 
 /// The file system as the kernel sees it.
 pub(crate) struct Front {
@@ -50,6 +63,8 @@ pub(crate) struct Front {
     modes: Modes,
     locks: Locks,
     seen: Seen,
+    /// Of use where others move directories, too.
+    aliases: DirectoryAliases,
     /// Of use where others change files, too.
     caching: Caching,
     behind: Behind,
@@ -60,13 +75,17 @@ pub(crate) struct Front {
     waiters: Waiters,
     handles: Slots<Handle>,
     walks: Slots<Walk>,
+    dead: DeadDirectories,
     cached_for: Duration,
     is_shared: bool,
     is_strict: bool,
     /// Whether who makes or removes a file, or writes a little, goes on before the server has done so.
     goes_on: bool,
     keeps_access_times: bool,
+    keeps_directory_access_times: bool,
     heeds_labels: bool,
+    clock: SystemClock,
+    requests: Option<(Arc<Requests>, Arc<dyn AnswerObserver>)>,
 }
 
 impl Front {
@@ -77,13 +96,25 @@ impl Front {
         notifier: Notifier,
         options: &Options,
     ) -> std::io::Result<Self> {
-        let access_time = options.mount.access_time;
-        let refresher = match options.is_shared && !options.is_strict {
-            true => Some(Arc::new(Refresher::new(notifier.clone())?)),
-            false => None,
+        files.keep_unlinked();
+        let keeps_access_times = options.mount.access_time != terrace_fuse::AccessTime::Never
+            && !options.mount.read_only;
+        let bounds = match (options.is_shared, options.is_strict) {
+            (true, true) => None,
+            // These writes hold no slots, and the reads that they wait for may take as long as a server.
+            (true, false) => Some(Bounds { calling_max: 0, queued_max: usize::MAX }),
+            // The other usual threads go on to answer reads.
+            (false, _) => {
+                let calling_max = (options.threads / 2).min(DIRECT_WRITES_MAX);
+                Some(Bounds { calling_max, queued_max: DIRECT_WRITES_MAX - calling_max })
+            }
         };
+        let refresher =
+            bounds.map(|bounds| Refresher::new(notifier.clone(), bounds)).transpose()?;
+        let refresher = refresher.map(Arc::new);
         let locked = Arc::new(LockedDirectories::new(Arc::new(SystemClock::default())));
-        let caches = refresher.as_ref().map(|refresher| Caches {
+        let sharing = refresher.as_ref().filter(|_| options.is_shared);
+        let caches = sharing.map(|refresher| Caches {
             refresher: Arc::clone(refresher),
             directories: Arc::clone(&locked),
         });
@@ -94,6 +125,7 @@ impl Front {
             modes,
             locks: Locks::new(files, caches),
             seen: Seen::new(Arc::new(SystemClock::default())),
+            aliases: DirectoryAliases::default(),
             caching: Caching::default(),
             behind: Behind::new(Arc::new(SystemClock::default())),
             refresher,
@@ -103,13 +135,17 @@ impl Front {
             waiters: Waiters::new(Arc::new(SystemClock::default())),
             handles: Slots::default(),
             walks: Slots::default(),
+            dead: DeadDirectories::new(Arc::new(SystemClock::default())),
             cached_for: if options.is_strict { Duration::ZERO } else { options.cached_for },
             is_shared: options.is_shared,
             is_strict: options.is_strict,
             goes_on: options.is_shared && !options.is_strict && !options.cached_for.is_zero(),
-            keeps_access_times: access_time != terrace_fuse::AccessTime::Never
-                && !options.mount.read_only,
+            keeps_access_times,
+            keeps_directory_access_times: keeps_access_times
+                && !options.mount.no_directory_access_time,
             heeds_labels: xattr::heeds_labels(),
+            clock: SystemClock::default(),
+            requests: options.requests.as_ref().map(|one| (Arc::clone(one), Arc::clone(one) as _)),
         })
     }
 
@@ -118,7 +154,7 @@ impl Front {
         if self.locked.are_asked_for(directory) { Duration::ZERO } else { self.cached_for }
     }
 
-    /// What the kernel is told of a node that it asked for by name.
+    /// The entry of a node that the kernel looked up or made by name.
     fn entry(&self, node: &Node) -> Entry {
         self.entry_for(node, self.believed_for(node.parent))
     }
@@ -129,12 +165,16 @@ impl Front {
         answer::entry(node, timeout, self.attributes_for(node, timeout))
     }
 
-    /// How long the kernel may believe what it is told of a node whose name it believes for `timeout`. It
-    /// does not notice what a program stores through a mapping of a file that is passed through.
+    /// The attribute timeout of a node whose entry timeout is `timeout`. The kernel does not notice stores
+    /// through mappings of a file that it passes through, and requests single fields again only after the timeout.
     fn attributes_for(&self, node: &Node, timeout: Duration) -> Duration {
-        match timeout > STORES_SEEN_AFTER && self.modes.may_change(node) {
-            true => STORES_SEEN_AFTER,
-            false => timeout,
+        if timeout.is_zero() || self.is_shared && self.files.is_read_pending(node.number) {
+            return Duration::ZERO;
+        }
+        match self.modes.unnoticed(node) {
+            Unnoticed::Nothing => timeout,
+            Unnoticed::Room => timeout.min(ROOM_SEEN_AFTER),
+            Unnoticed::Stores => Duration::ZERO,
         }
     }
 
@@ -142,13 +182,15 @@ impl Front {
     fn note_named(&self, node: &Node) {
         if self.is_shared {
             self.seen.name(node);
+            self.files.metadata().note_returned(node.changed);
         }
     }
 
-    /// What the kernel is told of a node.
+    /// The attributes of a node for the kernel.
     fn told(&self, node: &Node) -> Attributes {
         if self.is_shared {
             self.seen.tell(node);
+            self.files.metadata().note_returned(node.changed);
         }
         answer::attributes(node)
     }
@@ -199,9 +241,9 @@ impl Front {
 
     /// Carries out a request; `reply` is taken where it was answered.
     fn carry_out(&self, request: &Request<'_>, reply: &mut Answering) -> Result<()> {
-        let node = request.node;
+        let node = number_of(request.node);
         match &request.operation {
-            Operation::Lookup { name } => self.lookup(node, name, reply),
+            Operation::Lookup { name } => self.lookup(request, name, reply),
             Operation::GetAttr { .. } => self.attributes(node, reply),
             Operation::Statx { .. } => self.statx(node, reply),
             Operation::SetAttr(changes) => {
@@ -258,7 +300,9 @@ impl Front {
             Operation::Flush { handle, lock_owner } if self.is_shared => {
                 // Before: what its process has lost is over with this.
                 let checked = self.files.check_to_close(node);
-                let missed = self.handle(*handle)?.tell_closer(*lock_owner);
+                let handle = self.handle(*handle)?;
+                self.show_times(&handle);
+                let missed = handle.tell_closer(*lock_owner);
                 let unlocked = self.locks.flush(node, *lock_owner);
                 checked.and(missed).and(unlocked)?;
                 reply.with(Reply::empty)
@@ -292,7 +336,7 @@ impl Front {
                 self.remove_xattr(node, name)?;
                 reply.with(Reply::empty)
             }
-            Operation::OpenDir { .. } => self.open_directory(node, reply),
+            Operation::OpenDir { .. } => self.open_directory(request.node, reply),
             Operation::ReadDir { handle, offset, bytes } => {
                 self.read_directory(*handle, *offset, *bytes, false, reply)
             }
@@ -300,7 +344,9 @@ impl Front {
                 self.read_directory(*handle, *offset, *bytes, true, reply)
             }
             Operation::ReleaseDir { handle } => {
-                self.walks.take(*handle);
+                if let Some(walk) = self.walks.take(*handle) {
+                    self.close_directory(&walk);
+                }
                 reply.with(Reply::empty)
             }
             Operation::Fallocate { handle, offset, length, mode } => {
@@ -311,7 +357,7 @@ impl Front {
             }
             Operation::CopyFileRange(copy) => self.copy(copy, stranger(request), reply),
             Operation::Forget { count } => {
-                self.forget(node, *count);
+                self.forget(request.node, *count);
                 reply.with(drop)
             }
             Operation::BatchForget(forgets) => {
@@ -326,16 +372,37 @@ impl Front {
 }
 
 impl FileSystem for Front {
-    fn handle(&self, request: &Request<'_>, reply: Reply) {
+    fn handle(&self, request: &Request<'_>, mut reply: Reply) {
+        if let Some((requests, observer)) = &self.requests
+            && let Some((group, started_ns)) = requests.begin(&request.operation)
+        {
+            reply = reply.observed_by(observer, group, started_ns);
+        }
         let mut answering = self.answering(request, reply);
+        if self.is_shared {
+            let is_lookup = is_part_of_lookup(&request.operation);
+            self.aliases.note_request(request.pid, request.node, is_lookup);
+        }
         self.settle_before(request);
         let ended = self.carry_out(request, &mut answering);
+        let ended = ended.map_err(|failure| self.failure_by_name(request, failure));
+        if self.is_shared {
+            let step = Step::of(&request.operation);
+            self.dead.note_end(request.pid, step, ended.as_ref().err().map(Failure::errno));
+        }
         answering.end(request.node, ended);
     }
 
     fn interrupt(&self, unique: u64) {
         self.locks.interrupt(unique);
         self.waiters.note_signal(unique);
+    }
+
+    fn unmounted(&self) {
+        // No program waits for a server any more.
+        if let Some(tiers) = &self.tiers {
+            tiers.store().end_soon();
+        }
     }
 }
 
@@ -362,6 +429,9 @@ fn log(node: u64, failure: &Failure) {
         (Some(text), Errno::IO | Errno::HOSTUNREACH | Errno::NOSPC) => {
             tracing::warn!(node, text, "cannot do what a program asked for");
         }
+        (Some(text), errno) if is_exhaustion(errno) => {
+            tracing::warn!(node, text, %errno, "cannot do what a program asked for");
+        }
         (Some(text), _) => tracing::debug!(node, text, "refused what a program asked for"),
         (None, _) => {}
     }
@@ -386,6 +456,15 @@ fn is_question(operation: &Operation<'_>) -> bool {
             | Operation::ReadDirPlus { .. }
             | Operation::GetLock(_)
             | Operation::StatFs
+    )
+}
+
+/// Whether the kernel may ask this while it looks up a path.
+fn is_part_of_lookup(operation: &Operation<'_>) -> bool {
+    use Operation as O;
+    matches!(
+        operation,
+        O::Lookup { .. } | O::GetAttr { .. } | O::Statx { .. } | O::ReadLink | O::GetXattr { .. }
     )
 }
 

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use terrace_fs::{Kind, Made, RenameHow};
 use terrace_fuse::{Reply, Request};
 
-use super::{Answering, Front, Result};
+use super::{Answering, Front, Result, number_of};
 
 /// Flags of `renameat2(2)`.
 const NOREPLACE: u32 = 1;
@@ -21,7 +21,7 @@ impl Front {
         reply: &mut Answering,
     ) -> Result<()> {
         let made = Made { target, ..made(request, Kind::Symlink, 0o777, 0) };
-        let node = self.files.make(request.node, name, made)?;
+        let node = self.files.make(number_of(request.node), name, made)?;
         reply.with(|reply| reply.entry(&self.entry(&node)))
     }
 
@@ -38,8 +38,11 @@ impl Front {
         let kind = if mode & 0o170_000 == 0 { Some(Kind::File) } else { Kind::from_mode(mode) };
         let kind = kind.ok_or(Errno::INVAL)?;
         let made = Made { device, ..made(request, kind, mode & 0o7777, umask) };
-        let node = self.files.make(request.node, name, made)?;
+        let node = self.files.make(number_of(request.node), name, made)?;
         self.pin_new(&node);
+        if self.is_shared && kind.is_directory() {
+            self.aliases.make(request.node, name, node.number);
+        }
         reply.with(|reply| reply.entry(&self.entry(&node)))
     }
 
@@ -84,16 +87,25 @@ impl Front {
             exchanges: flags & EXCHANGE != 0,
             leaves_whiteout: flags & WHITEOUT != 0,
         };
-        let (from, owner) = ((request.node, name), (request.uid, request.gid));
-        self.files.rename_keeping(from, to, how, owner)?;
+        let ends = [(request.node, name), to];
+        let [from, to] = ends.map(|(directory, name)| (number_of(directory), name));
+        self.files.rename_keeping(from, to, how, (request.uid, request.gid))?;
+        if self.is_shared {
+            self.aliases.rename(ends[0], ends[1], how.exchanges);
+        }
         reply.with(Reply::empty)
     }
 
     /// Takes note that nobody in the kernel is on the way to a node, or has it open, by so many names
     /// of it that it was told of.
-    pub(super) fn forget(&self, number: u64, names: u64) {
+    pub(super) fn forget(&self, id: u64, names: u64) {
+        let number = number_of(id);
         if self.is_shared {
+            let is_known = self.aliases.forget(id, names);
             self.seen.forget(number, names);
+            if is_known {
+                return;
+            }
         }
         // Nobody waits for an answer.
         if let Err(failure) = self.files.forget(number) {

@@ -4,21 +4,28 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
+use terrace_core::Clock;
 use terrace_fs::{Changes, Node, Time, When};
-use terrace_fuse::{Entry, FileSystemStatus, Reply, SetAttr, SetTime, StatxAnswer};
+use terrace_fuse::{Entry, FileSystemStatus, Reply, Request, SetAttr, SetTime, StatxAnswer};
 
 use super::io::Asker;
-use super::{Answering, Front, Result, answer};
+use super::{Answering, Front, Result, answer, number_of};
 
-/// After so long a read changes when something was last read, whatever else happened (as Linux's
-/// `relatime`).
+/// After this time a read changes the access time, whatever else happened (`relatime_need_update` in Linux's
+/// fs/inode.c).
 const ACCESS_TIME_SECONDS_MAX: i64 = 24 * 60 * 60;
 
 /// The unit in which capacities are told.
 const FRAGMENT_BYTES: u32 = 4096;
 
 impl Front {
-    pub(super) fn lookup(&self, directory: u64, name: &[u8], reply: &mut Answering) -> Result<()> {
+    pub(super) fn lookup(
+        &self,
+        request: &Request<'_>,
+        name: &[u8],
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let directory = number_of(request.node);
         let believed_for = self.believed_for(directory);
         let was_behind = !self.behind.is_empty();
         let mut found = self.files.lookup_recent(directory, name, believed_for);
@@ -33,7 +40,14 @@ impl Front {
         match found {
             Ok((node, age)) => {
                 let timeout = believed_for.saturating_sub(age);
-                reply.with(|reply| reply.entry(&self.entry_for(&node, timeout)))
+                reply.with(|reply| {
+                    let mut entry = self.entry_for(&node, timeout);
+                    if self.is_shared && node.kind.is_directory() {
+                        let (thread, parent) = (request.pid, request.node);
+                        entry.node = self.aliases.look_up(thread, parent, name, node.number);
+                    }
+                    reply.entry(&entry);
+                })
             }
             Err(failure) if failure.errno() == Errno::NOENT && !self.is_shared => {
                 reply.with(|reply| reply.entry(&Entry::negative(self.cached_for)))
@@ -43,17 +57,33 @@ impl Front {
     }
 
     pub(super) fn attributes(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let (node, timeout) = self.known(number, self.cached_for)?;
+        let (node, timeout) = self.looked_at(number)?;
         reply.with(|reply| reply.attributes(&self.told(&node), timeout))
     }
 
     pub(super) fn statx(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let (node, timeout) = self.known(number, self.cached_for)?;
+        let (node, timeout) = self.looked_at(number)?;
         let created = Some(answer::timestamp(node.created));
         reply.with(|reply| {
             let attributes = self.told(&node);
             reply.statx(&StatxAnswer { attributes, created, timeout });
         })
+    }
+
+    /// A node with its attribute timeout, after a pending read of it is flushed: the program that has read it
+    /// may be the one that looks.
+    fn looked_at(&self, number: u64) -> Result<(Node, Duration)> {
+        if self.is_shared && self.files.is_read_pending(number) {
+            // The kernel requests attributes of a directory also before it looks up names there, which is not
+            // worth a round trip. With a timeout of zero it requests them again for a program that looks.
+            let recent = self.files.metadata().recent(number, self.cached_for);
+            if let Some((node, _)) = recent.filter(|(node, _)| node.kind.is_directory()) {
+                return Ok((node, Duration::ZERO));
+            }
+            // Without it the access time is older; all other attributes are right.
+            let _ = self.files.flush_read(number);
+        }
+        self.known(number, self.cached_for)
     }
 
     /// A node as it was told less than `age_max` ago, or else is now, and for how long the kernel may believe
@@ -67,7 +97,13 @@ impl Front {
         if let Some(recent) = recent.filter(|(_, left)| !left.is_zero()) {
             return Ok(recent);
         }
-        let node = self.files.node(number)?;
+        let node = match self.files.node(number) {
+            Err(failure) if failure.errno() == Errno::STALE => {
+                let node = self.dead.open_one(number).ok_or(failure)?;
+                return Ok((node, Duration::ZERO));
+            }
+            found => found?,
+        };
         let timeout = self.attributes_for(&node, self.believed_for(node.parent));
         Ok((node, timeout))
     }
@@ -107,15 +143,14 @@ impl Front {
         reply.with(|reply| reply.data(&target))
     }
 
-    /// Notes that something is read, as often as `relatime` asks for it.
-    pub(super) fn note_access(&self, node: &Node) {
-        if !self.keeps_access_times {
-            return;
-        }
-        let age = node.changed.seconds.max(node.modified.seconds) - node.accessed.seconds;
-        let is_newer = node.accessed > node.modified && node.accessed > node.changed;
-        if is_newer && age > -ACCESS_TIME_SECONDS_MAX {
-            return;
+    /// Notes that a node is read, as often as `relatime` asks for it. Whether it was noted.
+    pub(super) fn note_access(&self, node: &Node) -> bool {
+        let keeps = match node.kind.is_directory() {
+            true => self.keeps_directory_access_times,
+            false => self.keeps_access_times,
+        };
+        if !keeps || !is_access_to_note(node, Time::from_ns(self.clock.wall_ns())) {
+            return false;
         }
         // That it cannot be noted is no reason to fail the read.
         let _ = self.files.note_read(node);
@@ -124,6 +159,7 @@ impl Front {
         if !self.is_shared {
             self.forget_attributes(node.number);
         }
+        true
     }
 
     /// Has the kernel ask for the attributes of a node when it needs them next.
@@ -153,5 +189,39 @@ impl Front {
             name_bytes_max: terrace_fs::NAME_BYTES_MAX as u32,
         };
         reply.with(|reply: Reply| reply.file_system_status(&status))
+    }
+}
+
+/// Whether a read changes the access time: if that is not later than the last change, or is a day old.
+fn is_access_to_note(node: &Node, now: Time) -> bool {
+    let is_changed_since = node.accessed <= node.modified || node.accessed <= node.changed;
+    is_changed_since || now.seconds - node.accessed.seconds >= ACCESS_TIME_SECONDS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_count_after_a_change_and_a_day() {
+        let at = |seconds| Time { seconds, nanos: 0 };
+        let day = ACCESS_TIME_SECONDS_MAX;
+        let node = |accessed, modified, changed| Node {
+            accessed: at(accessed),
+            modified: at(modified),
+            changed: at(changed),
+            ..Node::default()
+        };
+        for (node, now, is_noted) in [
+            (node(10, 9, 9), 11, false),
+            (node(10, 10, 9), 11, true),
+            (node(10, 9, 10), 11, true),
+            (node(10, 9, 9), 9 + day, false),
+            (node(10, 9, 9), 10 + day, true),
+            // Read a moment ago, and long after the last change.
+            (node(10 + 5 * day, 9, 9), 11 + 5 * day, false),
+        ] {
+            assert_eq!(is_access_to_note(&node, at(now)), is_noted, "{node:?} {now}");
+        }
     }
 }

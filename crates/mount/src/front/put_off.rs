@@ -12,7 +12,7 @@ use terrace_fuse::{Operation, Request};
 
 use super::handle::Handle;
 use super::io::Writing;
-use super::{Failure, Front, Result};
+use super::{Failure, Front, Result, number_of};
 use crate::behind::{Behind, Pending};
 use crate::refresher::{Refresher, Stale};
 
@@ -40,6 +40,7 @@ impl Front {
         if self.behind.is_empty() {
             return;
         }
+        let number = number_of(request.node);
         match &request.operation {
             // These see to it themselves, or depend on nothing.
             Operation::Write { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => {}
@@ -48,7 +49,7 @@ impl Front {
             Operation::Rename { name, new_parent, new_name, flags } => {
                 let is_exchange =
                     RenameFlags::from_bits_retain(*flags).contains(RenameFlags::EXCHANGE);
-                let ends = [(request.node, name), (*new_parent, new_name)];
+                let ends = [(number, name), (number_of(*new_parent), new_name)];
                 for (directory, name) in &ends[..=usize::from(is_exchange)] {
                     // Why it is not found is what renaming says.
                     if let Ok(node) = self.files.lookup(*directory, name) {
@@ -57,16 +58,16 @@ impl Front {
                 }
             }
             Operation::Flush { lock_owner, .. } => {
-                self.behind.settle_own(request.node, *lock_owner);
+                self.behind.settle_own(number, *lock_owner);
             }
             Operation::Link { target, .. } => self.behind.settle(*target),
             Operation::CopyFileRange(copy) => {
-                self.behind.settle(request.node);
+                self.behind.settle(number);
                 if let Ok(target) = self.handle(copy.target_handle) {
                     self.behind.settle(target.file.number());
                 }
             }
-            _ => self.behind.settle(request.node),
+            _ => self.behind.settle(number),
         }
     }
 

@@ -47,7 +47,8 @@ impl Front {
         if self.files.metadata().lacks_xattr(number, Some(name), self.cached_for) {
             return Err(Errno::NODATA.into());
         }
-        match self.files.metadata().call(&Ask::Xattr { number, name })? {
+        let ask = || self.files.metadata().call(&Ask::Xattr { number, name });
+        match self.files.on_inode(number, ask)? {
             Told::Bytes(value) => Ok(value),
             _ => Err(Errno::IO.into()),
         }
@@ -63,7 +64,8 @@ impl Front {
         if self.files.metadata().lacks_xattr(number, None, self.cached_for) {
             return Ok(Vec::new());
         }
-        match self.files.metadata().call(&Ask::Xattrs { number })? {
+        let ask = || self.files.metadata().call(&Ask::Xattrs { number });
+        match self.files.on_inode(number, ask)? {
             Told::Bytes(names) if user == ROOT => Ok(names),
             Told::Bytes(names) => Ok(without_trusted(&names)),
             _ => Err(Errno::IO.into()),
@@ -93,7 +95,7 @@ impl Front {
             (false, false) => SetHow::Any,
         };
         let request = Ask::SetXattr { number, name, value, how, clears_set_group };
-        self.files.metadata().call(&request)?;
+        self.files.on_inode(number, || self.files.metadata().call(&request))?;
         if name == CAPABILITY {
             self.files.note_capability(number);
         }
@@ -107,7 +109,8 @@ impl Front {
             return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
-        self.files.metadata().call(&Ask::RemoveXattr { number, name }).map(drop)
+        let ask = || self.files.metadata().call(&Ask::RemoveXattr { number, name });
+        self.files.on_inode(number, ask).map(drop)
     }
 
     /// Pins what was made where that is asked for.

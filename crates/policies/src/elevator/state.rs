@@ -65,7 +65,7 @@ impl<S: Lifted> Elevator<S> {
         for slot in state.unlisted.iter().filter_map(|name| names.slot(name)) {
             self.roster.adopt(view, slot);
             let segment = &view.segments[slot as usize];
-            // Who had it open before a restart does not close it after.
+            // A segment that was open before a restart gets no close after it.
             if self.is_movable(slot, segment) && segment.opens == 0 {
                 self.enlist(slot, segment);
             }

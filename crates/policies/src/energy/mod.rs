@@ -72,7 +72,7 @@ impl Policy for Energy {
         for event in events {
             let is_used = match event.kind {
                 EventKind::Read | EventKind::Write => true,
-                // What has a copy moves without a byte, and wakes nobody.
+                // A segment that has a copy moves without a byte, and wakes no device.
                 EventKind::Receipt => event.outcome == Outcome::Done && event.length_bytes > 0,
                 _ => false,
             };

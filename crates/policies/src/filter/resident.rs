@@ -31,7 +31,7 @@ impl<R: Filtering> Residents<R> {
         (slot as usize) < self.slots && self.order.contains(slot)
     }
 
-    /// Somebody asks for a segment; whether the order knew it, and has it now.
+    /// Counts a request for a segment; whether the order knew it, and has it now.
     pub(super) fn request(&mut self, slot: Slot, bytes: u64) -> bool {
         self.grow(slot);
         if self.order.contains(slot) {

@@ -52,7 +52,7 @@ struct Used {
     /// Moving averages, as the gate needs them.
     access_bytes: f32,
     write_share: f32,
-    /// When somebody said that it is not needed any more, until it is used again.
+    /// When the application declared that it is not needed any more, until it is used again.
     done_ns: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct SavedHeat {
     accesses: u32,
     access_bytes: f32,
     write_share: f32,
-    /// How long ago somebody said that it is not needed any more.
+    /// How long ago the application declared that it is not needed any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     done_age_ns: Option<u64>,
 }
@@ -110,7 +110,7 @@ impl<S: Heated> Heats<S> {
         }
     }
 
-    /// Nobody needs the segment any more, until it is used again: it leaves before all others.
+    /// The segment is not needed any more, until it is used again: it leaves before all others.
     pub(crate) fn finish(&mut self, view: &View, slot: Slot) {
         self.used_mut(slot).done_ns = Some(view.now_ns);
         if self.rows.tier_of(slot).is_some() {

@@ -73,7 +73,7 @@ fn heat_that_has_halved_often_enough_is_less_than_one_fresh_write() {
 
 #[test]
 fn what_is_read_once_stays_where_it_is_however_it_is_read() {
-    // Nobody uses the tiers, so that a move costs little.
+    // The tiers are idle, so that a move costs little.
     let mut harness = pair(&[]);
     let slots = below(&mut harness, 4);
     harness.read(slots[0], 0, 10 * MB);

@@ -24,7 +24,8 @@ unsafe impl Send for End {}
 impl End {
     /// # Safety
     ///
-    /// The instance is alive, of the library with this function, and used by nobody else from here on.
+    /// The instance is alive, belongs to the library with this function, and is used only here from
+    /// now on.
     pub(super) unsafe fn new(destroy: abi::Destroy, instance: *mut c_void) -> Self {
         Self { destroy, instance }
     }

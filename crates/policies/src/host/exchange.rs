@@ -42,7 +42,7 @@ impl Buffer {
         Self { bytes: Vec::new(), limit_bytes, is_overflown: false }
     }
 
-    /// What the library gets for one call, during which nobody else uses the buffer.
+    /// What the library gets for one call, which alone uses the buffer meanwhile.
     pub(super) fn sink(&mut self) -> abi::Sink {
         abi::Sink {
             struct_bytes: size_of::<abi::Sink>() as u32,
@@ -87,7 +87,7 @@ unsafe extern "C" fn write(sink: *mut abi::Sink, bytes: *const c_void, length: u
     if length == 0 {
         return status::OK;
     }
-    // SAFETY: `Buffer::sink` put the buffer there, which nobody else uses during the call.
+    // SAFETY: `Buffer::sink` put the buffer there, which only this call uses.
     let buffer = unsafe { &mut *(*sink).host.cast::<Buffer>() };
     // The limit comes first, so that an absurd length is not read.
     if length > buffer.limit_bytes {
@@ -110,7 +110,7 @@ impl<'a> Wishes<'a> {
         Self { view, actions }
     }
 
-    /// What the library gets for one call, during which nobody else uses the wishes.
+    /// What the library gets for one call, which alone uses the wishes meanwhile.
     pub(super) fn actions(&mut self) -> abi::Actions {
         abi::Actions {
             struct_bytes: size_of::<abi::Actions>() as u32,
@@ -151,7 +151,7 @@ unsafe extern "C" fn push(actions: *mut abi::Actions, wish: *const abi::Action) 
     if actions.is_null() || wish.is_null() {
         return status::INVALID;
     }
-    // SAFETY: `Wishes::actions` put the wishes there, which nobody else uses during the call.
+    // SAFETY: `Wishes::actions` put the wishes there, which only this call uses.
     let wishes = unsafe { &mut *(*actions).host.cast::<Wishes<'_>>() };
     // SAFETY: every version of the struct begins with its size.
     let struct_bytes = unsafe { (*wish).struct_bytes as usize };
@@ -175,7 +175,7 @@ pub(super) struct ParameterList {
 }
 
 impl ParameterList {
-    /// What the library gets for one call, during which nobody else uses the list.
+    /// What the library gets for one call, which alone uses the list meanwhile.
     pub(super) fn parameters(&mut self) -> abi::Parameters {
         abi::Parameters {
             struct_bytes: size_of::<abi::Parameters>() as u32,
@@ -203,7 +203,7 @@ unsafe extern "C" fn add(
     if parameters.is_null() {
         return status::INVALID;
     }
-    // SAFETY: `ParameterList::parameters` put the list there, which nobody else uses meanwhile.
+    // SAFETY: `ParameterList::parameters` put the list there, which only this call uses.
     let list = unsafe { &mut *(*parameters).host.cast::<ParameterList>() };
     // SAFETY: the header requires that the texts are valid during the call.
     let texts = unsafe { (bytes(name), bytes(value), bytes(description)) };

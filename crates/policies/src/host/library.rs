@@ -93,8 +93,8 @@ fn open_code(path: &Path) -> Result<Code> {
         let next = newest.try_clone().map_err(|error| Error::from_io(OPERATION, error))?;
         descriptors.push(next);
     };
-    // SAFETY: the library's initialisers run; who names a library in the configuration trusts it
-    // with the process, as the header says.
+    // SAFETY: the library's initialisers run; the configuration that names a library trusts it with
+    // the process, as the header says.
     unsafe { Code::open(Some(&private_path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
         let why = error.to_string().replace(&private_path, "the file");
         Error::invalid(OPERATION, format!("it is no shared library for this machine: {why}"))

@@ -83,7 +83,7 @@ fn apply(known: &mut abi::Segment, event: &Event) -> bool {
 }
 
 unsafe extern "C" fn random_u64(view: *const abi::View) -> u64 {
-    // SAFETY: `Mirror::view` put the generator there, which nobody else uses during the call.
+    // SAFETY: `Mirror::view` put the generator there, which only this call uses.
     let random = unsafe { &mut *(*view).host.cast::<Random>() };
     random.next_u64()
 }

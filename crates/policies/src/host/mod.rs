@@ -52,8 +52,8 @@ pub fn load(path: &Path, view: &View, parameters: &[(String, String)]) -> Result
     load_within(LOAD_TIME_MAX, path, view, parameters)
 }
 
-/// The same, for somebody who does not wait longer than this. A library that does not answer by
-/// then is left behind in a thread of its own; so is what it makes later.
+/// The same with a timeout. A library that does not answer by then is left behind in a thread of
+/// its own; so is what it makes later.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn load_within(
     let (loaded, is_loaded) = channel();
     let (file, view, parameters) = (path.to_path_buf(), view.clone(), parameters.to_vec());
     let thread = thread::Builder::new().name("terrace-load".into()).spawn(move || {
-        // Where nobody waits for it any more, it is destroyed here.
+        // Where the caller has stopped waiting, it is destroyed here.
         let _ = loaded.send(load_here(&file, &view, &parameters));
     });
     let thread = thread.map_err(|error| Error::from_io(OPERATION, error))?;

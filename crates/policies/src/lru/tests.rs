@@ -34,7 +34,7 @@ fn written(harness: &mut Harness, count: usize) -> Vec<Slot> {
     slots
 }
 
-/// Objects of 10 MB on the lower tier, which nobody has used for an hour.
+/// Objects of 10 MB on the lower tier, last used an hour ago.
 fn below(harness: &mut Harness, count: usize) -> Vec<Slot> {
     harness.policy.set_parameter("place", "t1").expect("a tier");
     let slots = written(harness, count);

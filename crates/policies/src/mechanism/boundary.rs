@@ -7,8 +7,8 @@ use std::panic::resume_unwind;
 use terrace_core::{Action, ActionKind, Persistency, Temperature, TierIndex, View};
 use terrace_policy_abi::action;
 
-/// Ends a call that has no error to return: the contract of `Policy` offers a panic. This one runs no
-/// panic hook, which would call it a mistake of this program; whoever asked reports the text.
+/// Ends a call that has no error to return: the contract of `Policy` offers a panic. This one runs
+/// no panic hook, which would call it a mistake of this program; the caller reports the text.
 pub(crate) fn give_up(why: String) -> ! {
     resume_unwind(Box::new(why))
 }
@@ -53,6 +53,7 @@ pub(crate) fn persistency(level: Persistency) -> u8 {
         Persistency::None => 0,
         Persistency::Process => 1,
         Persistency::Storage => 2,
+        Persistency::Shared => 3,
     }
 }
 

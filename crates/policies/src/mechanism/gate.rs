@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 use terrace_core::{Event, EventKind, SegmentView, TierIndex, TierView, View};
 
-/// Share of a move's cost that counts even when nobody uses the tiers: the next request may
-/// come while it runs, and the bytes wear the device all the same.
+/// Share of a move's cost that counts even when the tiers are idle: the next request may come while
+/// it runs, and the bytes wear the device all the same.
 const IDLE_WEIGHT: f64 = 0.25;
 
 /// Weight of the newest interval in the estimate of concurrency.

@@ -265,7 +265,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// An action of usual priority that frees room or saves nobody's time.
+/// An action of usual priority that frees room or saves no time.
 pub(crate) fn action(
     slot: Slot,
     segment: &SegmentView,

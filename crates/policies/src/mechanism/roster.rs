@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who is in which slot, and what was asked for it.
+//! Which segment is in which slot, and what was asked for it.
 
 use serde::{Deserialize, Serialize};
 use terrace_core::{Event, EventKind, Outcome, SegmentView, Slot, View};
@@ -27,7 +27,7 @@ pub(crate) enum Asked {
 /// How an event's segment stands to what the policy knew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Seen<'a> {
-    /// Seen for the first time, whatever the event: forget who had the slot before.
+    /// Seen for the first time, whatever the event: forget which segment had the slot before.
     New(&'a SegmentView),
     /// Seen before.
     Known(&'a SegmentView),
@@ -146,7 +146,8 @@ impl Roster {
         view.segment(slot, entry.incarnation)
     }
 
-    /// Whether a move of the segment makes sense: nobody pinned it, and none waits or runs.
+    /// Whether a move of the segment makes sense: it is not pinned, and no move of it waits or
+    /// runs.
     pub(crate) fn is_free(&self, slot: Slot, segment: &SegmentView) -> bool {
         !segment.is_pinned && !segment.is_moving && self.asked(slot) == Asked::Nothing
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rows by rank, as numbers: who leaves a tier first.
+//! Rows by rank, as numbers: which segment leaves a tier first.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

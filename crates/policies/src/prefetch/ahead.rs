@@ -130,7 +130,7 @@ impl Ahead {
         self.expected.get(&slot)
     }
 
-    /// Ends an expectation that nobody can meet any more.
+    /// Ends an expectation that can no longer be met.
     pub(super) fn forget(&mut self, slot: Slot) -> Option<Expected> {
         let expected = self.expected.remove(&slot)?;
         self.deadlines.remove(&(expected.deadline_ns, slot));

@@ -40,7 +40,7 @@ pub(super) struct Followers {
 struct Node {
     reads: u32,
     last_ns: u64,
-    /// Who came last is the last.
+    /// The segment that came last is the last.
     followers: Vec<Follower>,
 }
 

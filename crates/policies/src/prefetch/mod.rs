@@ -56,7 +56,7 @@ struct Prefetch {
     usual: Usual,
 }
 
-/// Who is in a slot, and when it was last read.
+/// Which segment is in a slot, and when it was last read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     incarnation: Option<u32>,
@@ -146,7 +146,7 @@ impl Policy for Prefetch {
 }
 
 impl Prefetch {
-    /// Takes note of who is in a slot.
+    /// Notes which segment is in a slot.
     fn meet(&mut self, slot: Slot, segment: &SegmentView) {
         let index = slot as usize;
         if index >= self.known.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Orders in which segments may be read one after the other, and who reads along them.
+//! Orders in which segments may be read one after the other, and the streams that read along them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use terrace_core::{Key, SegmentView, Slot, View};
 
 use crate::mechanism::saved::{Name, Names};
 
-/// Readers of one order that are told apart; the one that was not seen for longest gives way.
+/// Readers of one order that are kept apart; the one that was not seen for longest gives way.
 const STREAMS_MAX: usize = 32;
 
 /// Longest stride, in segments of the order.

@@ -29,9 +29,9 @@ impl Memory {
         let file = rustix::fs::memfd_create("terrace-policy-news", flags).map_err(failed)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(failed)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(failed)?;
-        // SAFETY: the file was made above and has no name. Nobody can cut it, so that the map never
-        // points behind its end, and from the next seal on nobody but this map can write to it:
-        // others only look, and what they see meanwhile is theirs to bear.
+        // SAFETY: the file was made above and has no name. It cannot be cut, so that the map never
+        // points behind its end, and from the next seal on only this map can write to it. Other
+        // processes only read, and may see a change half made.
         let map = unsafe { MmapOptions::new().len(bytes).map_mut(&file) }
             .map_err(|error| Error::from_io(OPERATION, error))?;
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SEAL;

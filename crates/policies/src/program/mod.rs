@@ -2,7 +2,7 @@
 //! Policies in Python, each in a process of its own: asks one over a socket and presents it as a
 //! [`Policy`].
 //!
-//! The other side is `bindings/python/terrace/host.py`; both speak `docs/formats/policy-program.md`.
+//! The other side is `bindings/python/python/terrace/host.py`; both speak `docs/formats/policy-program.md`.
 //! Events are kept until the policy is asked for something, so that a round costs one answer.
 
 mod memory;
@@ -66,13 +66,13 @@ struct Program {
     /// For people: the name of its class.
     name: String,
     state_version: u32,
-    /// As the program said last.
+    /// As the program returned them last.
     parameters: Vec<Parameter>,
     placement: Arc<Table>,
     /// What it was not shown yet.
     news: RefCell<News>,
     socket: Socket,
-    /// Where it is ours to end. The last field: it ends once nobody talks to it.
+    /// Where it is ours to end. The last field: it ends once its connection is closed.
     _process: Option<Process>,
 }
 

@@ -72,8 +72,8 @@ impl News {
         head
     }
 
-    /// Notes events, at most [`EVENTS_MAX`], and that their segments changed, unless an event says it
-    /// all. Where this is full it has to be told before there can be more.
+    /// Notes events, at most [`EVENTS_MAX`], and that their segments changed, unless an event has
+    /// it all. Where this is full it has to be sent before there can be more.
     pub(super) fn add(&mut self, view: &View, events: &[Event]) {
         for event in events {
             let is_told = says_all(event) && self.is_shown(event.slot);

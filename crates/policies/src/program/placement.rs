@@ -22,7 +22,7 @@ pub(super) struct Placement {
 struct Rule {
     tier: u32,
     glob: Option<String>,
-    /// An object whose size nobody said matches no rule about sizes.
+    /// An object of unknown size matches no rule about sizes.
     size_min_bytes: Option<u64>,
     size_max_bytes: Option<u64>,
     temperature: Option<Advice>,

@@ -19,8 +19,8 @@ use super::socket::Socket;
 /// What policies import as `terrace.policy`, and the module that serves them, each with the variable
 /// in which it comes: so nothing needs to be installed, and both sides are of one version.
 const MODULES: [(&str, &str); 2] = [
-    ("TERRACE_POLICY_MODULE", include_str!("../../../../bindings/python/terrace/policy.py")),
-    ("TERRACE_POLICY_HOST", include_str!("../../../../bindings/python/terrace/host.py")),
+    ("TERRACE_POLICY_MODULE", include_str!("../../python/policy.py")),
+    ("TERRACE_POLICY_HOST", include_str!("../../python/host.py")),
 ];
 
 /// Makes these modules from the environment and runs the second.
@@ -40,12 +40,12 @@ module.main(sys.argv[1])
 const PYTHON_VARIABLE: &str = "TERRACE_PYTHON";
 const PYTHON: &str = "python3";
 
-/// NumPy's libraries of linear algebra begin a thread for each processor as soon as they are loaded,
-/// which spin at first. The processors are the store's and its users'. Where one of these is set,
-/// somebody has decided, and none is: each library knows more than one of them.
+/// NumPy's libraries of linear algebra begin a thread for each processor as soon as they are
+/// loaded, which spin at first. The processors are the store's and its users'. Where one of these
+/// is set, the user has decided, and none is: each library knows more than one of them.
 const THREADS: [&str; 3] = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"];
 
-/// How long a process may take to end by itself once nobody talks to it.
+/// How long a process may take to end by itself once its connection is closed.
 const END_TIME_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// Starts the policy of a file and the way to it.

@@ -16,10 +16,10 @@ use terrace_core::{Canceller, Error, Result};
 use super::reply::Reply;
 
 /// Longest that an answer may take. A store gives up on its policy long before; this ends the
-/// thread that waited, and a replay, which has nobody who watches.
+/// thread that waited, and a replay, which has no watchdog.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The same for calls that somebody waits for: to start, with what it imports, and to take a
+/// The same for calls that a caller waits for: to start, with what it imports, and to take a
 /// parameter.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -185,7 +185,7 @@ impl Socket {
             return Err(io::Error::new(io::ErrorKind::InvalidData, told));
         }
         let read = |bytes: u64| {
-            // Grows with what comes: who announces much and sends little gets little.
+            // Grows with what comes: a peer that announces much and sends little gets little.
             let mut into = Vec::new();
             stream.take(bytes).read_to_end(&mut into)?;
             if (into.len() as u64) < bytes {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use super::Replacement;
 
-/// Follows requests: who asks for what is not there makes room for it, and it enters.
+/// Follows requests: a request for what is not there makes room for it, and it enters.
 ///
 /// An object larger than the cache passes it by. One that is there keeps the size with which it
 /// entered.

@@ -2,8 +2,8 @@
 //! Orders in which a cache gives up what is in it: which object goes next.
 //!
 //! Objects are numbers below a bound, without gaps, so that what an order knows of them is in
-//! arrays. An order does not know how much room is used: [`Cache`], or whoever else uses it, says
-//! when something has to go. `docs/replay.md` defines each order and says where it comes from.
+//! arrays. An order does not know how much room is used: its caller, such as [`Cache`], decides
+//! when something has to go. `docs/reference/replay.md` defines each order and its origin.
 
 mod arc;
 mod cache;
@@ -50,8 +50,8 @@ pub trait Replacement {
     /// Whether an object is in the cache.
     fn contains(&self, object: u32) -> bool;
 
-    /// Reads what requests for these objects are going to read: who knows many requests in advance so
-    /// lets the memory work on all of them at once. The number means nothing.
+    /// Reads what requests for these objects are going to read: a caller that knows many requests
+    /// in advance so prefetches the memory of all of them at once. The number means nothing.
     fn touch(&self, objects: &[u32]) -> u64;
 
     /// An object that is in the cache was asked for.

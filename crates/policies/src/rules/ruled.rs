@@ -42,7 +42,7 @@ pub(super) struct Ruled {
     terms: Terms,
     /// By slot.
     states: Vec<State>,
-    /// Who may leave each tier, and those of them that have no copy below.
+    /// The segments that may leave each tier, and those of them that have no copy below.
     rows: Rows,
     dirty_rows: Rows,
     /// When segments have to be judged again.

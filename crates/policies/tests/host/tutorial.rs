@@ -11,7 +11,7 @@ use crate::world::World;
 
 /// The last block of the page with this info string.
 fn block(info: &str) -> String {
-    let page = std::fs::read_to_string(build::root().join("docs/tutorial-policy.md"));
+    let page = std::fs::read_to_string(build::root().join("docs/tutorials/policy.md"));
     let page = page.expect("reads");
     let (_, rest) = page.rsplit_once(&format!("```{info}\n")).expect("the page has the block");
     rest.split_once("```\n").expect("the block ends").0.to_owned()

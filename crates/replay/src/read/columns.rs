@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which column of text is what: told by its name in the heading, or by a user.
+//! Which column of text is what: by its name in the heading, or given by a user.
 
 use terrace_core::{Error, Result};
 
@@ -64,7 +64,7 @@ impl Meaning {
         ("latency", Meaning::Latency),
     ];
 
-    /// Of a word, in which the unit may be said: `time_ms`.
+    /// Of a word, which may end in the unit: `time_ms`.
     fn of_word(word: &str) -> Option<Self> {
         let of = |word: &str| Self::ALL.into_iter().find(|(one, _)| *one == word);
         let of_unit = || {
@@ -91,7 +91,7 @@ pub struct Columns(Vec<Column>);
 struct Column {
     meaning: Meaning,
     which: Which,
-    /// The unit of a time, where it is said.
+    /// The unit of a time, where it is given.
     unit_ns: Option<u64>,
 }
 
@@ -146,7 +146,7 @@ impl Columns {
         self.0.iter().any(|column| matches!(column.which, Which::Name(_)))
     }
 
-    /// The unit of a time, where it is said.
+    /// The unit of a time, where it is given.
     pub(super) fn unit_ns(&self, meaning: Meaning) -> Option<u64> {
         self.0.iter().find(|column| column.meaning == meaning)?.unit_ns
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Text in columns, with a heading or with columns that somebody names.
+//! Text in columns, with a heading or with columns that a user names.
 //!
 //! What separates them is what divides the first lines into equally many. Where columns are named by
 //! number there may be no heading: the first line is one if it cannot be read, or if no column of it is

@@ -49,7 +49,7 @@ struct Event<'a> {
 /// it was asked for.
 const LENGTHS: [&str; 4] = ["ret", "bytes", "size", "count"];
 
-/// What is known of those who asked by now.
+/// What is known of the clients so far.
 #[derive(Default)]
 struct Askers {
     /// Where the last access of a process to a file ended.

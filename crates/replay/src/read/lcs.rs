@@ -69,7 +69,7 @@ pub(super) fn open(mut input: Input) -> Result<Box<dyn Source>> {
         }
     };
     input.consume(HEADER_BYTES);
-    // Who wrote no statistics left zeros.
+    // A writer without statistics leaves zeros.
     let total = Some(count).filter(|count| *count > 0);
     Ok(Box::new(Fixed::new(input, Lcs { version, bytes }, total)))
 }

@@ -55,7 +55,7 @@ pub(crate) struct Present {
     pub(crate) id: u64,
     /// Where it lay.
     pub(crate) tier: TierIndex,
-    /// How long it was, as far as the trace has told.
+    /// How long it was, as far as is known from the trace.
     pub(crate) bytes: u64,
 }
 
@@ -66,7 +66,7 @@ struct Known {
     /// Where it lay before the first event that tells.
     tier: Option<TierIndex>,
     bytes: u64,
-    /// In which order it was first heard of.
+    /// In which order it first occurred.
     turn: usize,
 }
 

@@ -12,7 +12,7 @@ use crate::request::Request;
 pub(super) struct Memory {
     requests: Arc<[Request]>,
     next: usize,
-    /// Ends it early: whoever sets this does not want to know any more.
+    /// Ends it early, once the consumer needs no more.
     stop: Arc<AtomicBool>,
 }
 

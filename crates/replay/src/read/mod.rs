@@ -50,12 +50,12 @@ const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// How to read a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Its format; recognised where nobody says.
+    /// Its format; recognised where none is given.
     pub format: Option<Format>,
     /// Whether what makes, opens, closes, cuts and deletes objects comes, too, where the trace
     /// tells of it; else reads and writes alone.
     pub has_lives: bool,
-    /// For text in columns, which column is what; guessed from the heading where nobody says.
+    /// For text in columns, which column is what; guessed from the heading where none is given.
     pub columns: Option<Columns>,
 }
 
@@ -72,7 +72,7 @@ pub struct Trace {
 /// What requests have beside a time, an object and a size, where the trace tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tells {
-    /// Who asked.
+    /// The client of each request.
     pub(crate) clients: bool,
     /// How long answers took.
     pub(crate) latencies: bool,
@@ -86,14 +86,14 @@ pub(crate) trait Source: Send {
     /// What requests have.
     fn tells(&self) -> Tells;
 
-    /// What is to be said of it, but does not make it useless.
+    /// Notes about it that do not make it useless.
     fn notes(&self) -> Vec<String>;
 
     /// Has it collect what objects are called, from its beginning.
     fn want_names(&mut self) {}
 
-    /// What objects of the requests that were given since this was called before are called, each
-    /// once, where it tells, and somebody wanted it.
+    /// The names of the objects of the requests that were returned since the call before, each
+    /// once, where the trace has them, and they are wanted.
     fn take_names(&mut self) -> Vec<(u64, Named)> {
         Vec::new()
     }
@@ -234,7 +234,7 @@ impl Trace {
         self.source.take_names()
     }
 
-    /// What is to be said of what was read so far, but does not make it useless.
+    /// Notes about what was read so far that do not make it useless.
     pub fn notes(&self) -> Vec<String> {
         self.source.notes()
     }

@@ -18,7 +18,7 @@ pub(crate) struct Named {
     pub(crate) segment: u32,
 }
 
-/// Collects the names of objects, each once, for whoever wants them.
+/// Collects the names of objects, each once.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     is_wanted: bool,

@@ -74,7 +74,7 @@ pub(crate) fn is_named(name: &str) -> bool {
 }
 
 /// Whether these bytes may be the beginning of such a file: time does not go back, and the next
-/// request for an object comes later, or none is ever told.
+/// request for an object comes later, or is unknown.
 pub(crate) fn is_likely(start: &[u8]) -> bool {
     let records = || start.chunks_exact(BYTES);
     let times = records().map(|record| u32_at(record, 0));

@@ -29,9 +29,9 @@ pub(crate) struct Told {
     pub(crate) object: u64,
     /// When, in nanoseconds since 1970.
     pub(crate) wall_ns: u64,
-    /// How long the segment was before, as far as the trace has told: a read tells it, too.
+    /// How long the segment was before, as far as is known from the trace: a read shows it, too.
     pub(crate) before_bytes: u64,
-    /// What somebody asked for, where that is what it is.
+    /// What was asked for, where that is what it is.
     pub(crate) request: Option<Request>,
 }
 

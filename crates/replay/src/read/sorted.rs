@@ -79,7 +79,7 @@ impl Source for Sorted {
     }
 }
 
-/// How large objects are, as far as requests for parts of them have told.
+/// How large objects are, as far as is known from requests for parts of them.
 #[derive(Default)]
 pub(super) struct Extents(HashMap<u64, u64>);
 
@@ -96,7 +96,7 @@ impl Extents {
         }
     }
 
-    /// The size of an object; 0 where nothing was told.
+    /// The size of an object; 0 where it is unknown.
     pub(super) fn size_bytes(&self, object: u64) -> u64 {
         self.0.get(&object).copied().unwrap_or(0)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who asks when: clients that think between an answer and their next request as long as they did
-//! when the trace was recorded.
+//! When each client asks: clients think between an answer and their next request as long as they
+//! did when the trace was recorded.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,7 +14,7 @@ use crate::request::Request;
 /// Requests that are read ahead of the slowest client; one that has none among them pauses.
 const AHEAD_MAX: usize = 1 << 20;
 
-/// Who pauses for no longer does not sleep, as waking takes about as long: it computes.
+/// A client that pauses for no longer does not sleep, as waking takes about as long: it computes.
 const MOMENT_NS: u64 = 100_000;
 
 /// Clients, each with its requests in order.
@@ -29,7 +29,7 @@ pub(super) struct Clients<'a> {
     /// The time of the first request.
     began_ns: Option<u64>,
     queued: usize,
-    /// The next request of each lane that is waited for by nobody: when, and in which order it was
+    /// The next request of each lane whose predecessor is answered: when, and in which order it was
     /// found.
     ready: BinaryHeap<Reverse<(u64, u64, usize)>>,
     found: u64,
@@ -80,7 +80,7 @@ impl<'a> Clients<'a> {
         Ok(self.ready.peek().map(|Reverse((at_ns, _, _))| *at_ns))
     }
 
-    /// The next request, and its lane, which is to be told when it is answered.
+    /// The next request, and its lane, which must be notified of the answer.
     pub(super) fn take(&mut self) -> Result<Option<(usize, Request)>> {
         let Some(Reverse((at_ns, _, lane))) = self.ready.pop() else { return Ok(None) };
         let request = self.lanes[lane].queue.pop_front().expect("what is ready is queued");

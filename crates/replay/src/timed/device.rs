@@ -89,13 +89,13 @@ pub(super) struct Work {
     pub(super) is_synced: bool,
     /// Whether it is what a migration takes beside its bytes.
     pub(super) is_switch: bool,
-    /// Who uses its bytes.
+    /// What uses its bytes.
     pub(super) user: User,
     /// The part of its time that it takes, because a processor has its bytes.
     pub(super) share: f64,
 }
 
-/// Who hears that a job is over.
+/// What is notified once a job is over.
 pub(super) type Job = u64;
 
 #[derive(Debug)]
@@ -388,7 +388,7 @@ impl Device {
         }
     }
 
-    /// The part of what it goes on writing at that one writer gets, who is no faster than before.
+    /// The part of what it goes on writing at that one writer gets, which is no faster than before.
     fn one_drains(&self) -> f64 {
         self.character
             .burst

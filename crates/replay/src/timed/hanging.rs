@@ -20,7 +20,7 @@ use crate::read::{Options, Trace};
 /// Hangs in one call until it is cancelled, with nothing that could do so or not.
 pub(crate) struct Hanging {
     call: Call,
-    /// Whoever has it ends the call.
+    /// Its holder ends the call.
     gate: Arc<Mutex<Option<Sender<()>>>>,
     waits: Arc<Mutex<Receiver<()>>>,
     has_canceller: bool,

@@ -28,8 +28,19 @@ pub(super) struct Pace {
     pub(super) round_bytes: u64,
 }
 
+/// Sees what a policy is shown and what it asks for, and takes no part in it.
+pub trait Observer: Send {
+    /// The policy was shown these events, and the view as it is behind them. At the end of a replay come those that no
+    /// round was left for.
+    fn observe(&mut self, view: &View, events: &[Event]);
+
+    /// The policy asked for this.
+    fn planned(&mut self, view: &View, actions: &[Action]);
+}
+
 pub(super) struct Mind {
     policy: Box<dyn Policy>,
+    observer: Option<Box<dyn Observer>>,
     watch: Arc<Watch>,
     view: View,
     pace: Pace,
@@ -53,11 +64,18 @@ enum Change {
 
 impl Mind {
     /// A policy that has seen nothing.
-    pub(super) fn new(policy: Box<dyn Policy>, watch: Arc<Watch>, view: View, pace: Pace) -> Self {
+    pub(super) fn new(
+        policy: Box<dyn Policy>,
+        observer: Option<Box<dyn Observer>>,
+        watch: Arc<Watch>,
+        view: View,
+        pace: Pace,
+    ) -> Self {
         let next_round_ns = pace.every_ns;
         let (pending, hash) = (Vec::new(), SipHasher13::new());
         Self {
             policy,
+            observer,
             watch,
             view,
             pace,
@@ -87,6 +105,9 @@ impl Mind {
             });
             self.view.insert(slot, view);
         }
+        if let Some(observer) = &mut self.observer {
+            observer.observe(&self.view, &events);
+        }
         self.watch.over(Call::Observe, || self.policy.observe(&self.view, &events));
     }
 
@@ -113,7 +134,7 @@ impl Mind {
         self.pending.push(Change::Event(event));
     }
 
-    /// Notes that what it asked for is refused, of which it hears when it is asked next.
+    /// Notes that what it asked for is refused, which it learns with the next call.
     pub(super) fn refuse(&mut self, event: Event) {
         self.refusals += 1;
         self.note(event);
@@ -137,6 +158,40 @@ impl Mind {
         tiers: impl Iterator<Item = TierView>,
         room: usize,
     ) -> Vec<Action> {
+        let mut events = self.take_pending();
+        self.view.now_ns = now_ns;
+        self.view.tiers = tiers.collect();
+        if let Some(observer) = &mut self.observer {
+            observer.observe(&self.view, &events);
+        }
+        events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
+        self.watch.over(Call::Observe, || self.policy.observe(&self.view, &events));
+        let mut actions = Actions::with_budget(self.pace.round_bytes, room.min(ACTIONS_MAX));
+        self.watch.over(Call::Plan, || self.policy.plan(&self.view, &mut actions));
+        self.rounds += 1;
+        self.last_round_ns = now_ns;
+        self.next_round_ns = now_ns.saturating_add(self.pace.every_ns);
+        let actions = actions.into_list();
+        if let Some(observer) = &mut self.observer {
+            observer.planned(&self.view, &actions);
+        }
+        self.actions += actions.len() as u64;
+        for action in &actions {
+            self.hash_action(now_ns, action);
+        }
+        actions
+    }
+
+    /// Shows the observer what came after the last round.
+    pub(super) fn end(&mut self) {
+        let events = self.take_pending();
+        if let Some(observer) = &mut self.observer {
+            observer.observe(&self.view, &events);
+        }
+    }
+
+    /// What happened since the round before, and is in the view from now on.
+    fn take_pending(&mut self) -> Vec<Event> {
         self.refusals = 0;
         let mut events = Vec::with_capacity(self.pending.len() + 1);
         for change in self.pending.drain(..) {
@@ -150,21 +205,7 @@ impl Mind {
             self.view.apply(&event);
             events.push(event);
         }
-        self.view.now_ns = now_ns;
-        self.view.tiers = tiers.collect();
-        events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
-        self.watch.over(Call::Observe, || self.policy.observe(&self.view, &events));
-        let mut actions = Actions::with_budget(self.pace.round_bytes, room.min(ACTIONS_MAX));
-        self.watch.over(Call::Plan, || self.policy.plan(&self.view, &mut actions));
-        self.rounds += 1;
-        self.last_round_ns = now_ns;
-        self.next_round_ns = now_ns.saturating_add(self.pace.every_ns);
-        let actions = actions.into_list();
-        self.actions += actions.len() as u64;
-        for action in &actions {
-            self.hash_action(now_ns, action);
-        }
-        actions
+        events
     }
 
     /// Whether the slot of an action is that of a live segment.

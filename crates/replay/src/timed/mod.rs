@@ -29,6 +29,7 @@ use terrace_core::{
 use self::clients::Clients;
 pub use self::device::{Burst, Cached, Character, Switch};
 use self::device::{Job, Work};
+pub use self::mind::Observer;
 use self::mind::{Mind, Pace};
 use self::mover::{Effects, Manners, Mover};
 use self::pages::Pages;
@@ -52,7 +53,7 @@ const UTILISATION_NS: u64 = 50_000_000;
 /// Between two calls of `progress`.
 const PROGRESS_REQUESTS: u64 = 10_000;
 
-/// The job of nobody who waits for it.
+/// The job that nothing waits for.
 const UNAWAITED: Job = Job::MAX;
 
 const SECOND_NS: f64 = 1e9;
@@ -100,7 +101,7 @@ pub struct TimedOptions {
     pub present_on: TierIndex,
     /// Of the only chance that a policy may use.
     pub seed: u64,
-    /// Objects of which everything is told that was done with them.
+    /// Objects whose whole history is returned.
     pub followed: Vec<u64>,
     /// How long the policy may take to come back from a call, in real time. What a policy that does
     /// decides has nothing to do with it.
@@ -150,8 +151,8 @@ impl TimedReplay {
     }
 
     /// Replays a trace, whose population was read before, with a policy that was made for
-    /// [`TimedOptions::view`]. `progress` is told how many requests were answered since it was told
-    /// before.
+    /// [`TimedOptions::view`]. `progress` is called with the number of requests answered since the
+    /// call before.
     ///
     /// The same trace, options and policy come to the same, wherever and however often. A policy that
     /// hangs is left behind with a thread, unless it has a canceller.
@@ -166,15 +167,36 @@ impl TimedReplay {
     pub fn run(
         &self,
         population: impl Into<Arc<Population>>,
+        trace: Trace,
+        policy: Box<dyn Policy>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Timed> {
+        self.run_observed(population, trace, policy, None, progress)
+    }
+
+    /// As [`TimedReplay::run`], and shows an observer what the policy is shown and what it asks for. What comes of the
+    /// replay is the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`TimedReplay::run`].
+    ///
+    /// # Panics
+    ///
+    /// As [`TimedReplay::run`].
+    pub fn run_observed(
+        &self,
+        population: impl Into<Arc<Population>>,
         mut trace: Trace,
         policy: Box<dyn Policy>,
+        observer: Option<Box<dyn Observer>>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Timed> {
         let watch = Arc::new(Watch::new(self.options.call_time_max, policy.canceller()));
         let (options, population) = (self.options.clone(), population.into());
         let watched = Arc::clone(&watch);
         let replay = move |progress: &mut dyn FnMut(u64)| {
-            let mut run = Run::new(&options, &population, &mut trace, policy, watched)?;
+            let mut run = Run::new(&options, &population, &mut trace, (policy, observer), watched)?;
             run.go(progress)?;
             Ok(run.report())
         };
@@ -232,7 +254,7 @@ impl<'a> Run<'a> {
         options: &'a TimedOptions,
         population: &'a Population,
         trace: &'a mut Trace,
-        policy: Box<dyn Policy>,
+        (policy, observer): (Box<dyn Policy>, Option<Box<dyn Observer>>),
         watch: Arc<Watch>,
     ) -> Result<Self> {
         let pace = Pace {
@@ -245,7 +267,7 @@ impl<'a> Run<'a> {
             bytes_per_s: options.move_bytes_per_s,
             yields: options.move_yields,
         };
-        let mut mind = Mind::new(policy, watch, options.view(), pace);
+        let mut mind = Mind::new(policy, observer, watch, options.view(), pace);
         let keeps = options.page_cache_bytes > 0;
         let tier = |tier: &TimedTier| Tier::new(tier, keeps);
         let tiers = options.tiers.iter().map(tier);
@@ -587,7 +609,7 @@ impl<'a> Run<'a> {
                     ..Event::new(EventKind::Receipt, ended.slot, INCARNATION, now_ns)
                 });
             }
-            // Whoever waited for the end of these.
+            // The jobs that waited for the end of these.
             self.mover.run(&mut self.store, &mut effects);
         }
     }
@@ -617,6 +639,7 @@ impl<'a> Run<'a> {
 
     fn report(mut self) -> Timed {
         self.note_course(self.store.now_ns);
+        self.mind.end();
         let tally = self.tally;
         let makespan_s = tally.last_answer_ns as f64 / SECOND_NS;
         let mut tiers = tally.tiers;

@@ -105,7 +105,7 @@ pub(super) struct Asked {
     pub(super) work: Work,
 }
 
-/// What happens by and by: to be carried out by who called.
+/// What happens meanwhile: the caller carries it out.
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) asked: Vec<Asked>,

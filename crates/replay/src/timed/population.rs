@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is there before a trace begins: everything that it reads before it writes it, and what
-//! somebody puts there.
+//! What is there before a trace begins: everything that it reads before it writes it, and what the
+//! user puts there.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub struct Population {
     objects: Objects,
     /// By number: the id, and the size of what is there from the beginning.
     known: Vec<Known>,
-    /// What objects are called, by id, where somebody has told.
+    /// The names of objects, by id, where they are known.
     names: HashMap<u64, Named>,
     requests: u64,
 }
@@ -45,8 +45,8 @@ struct Times {
 }
 
 impl Population {
-    /// Reads a trace to its end; `progress` is told how many requests were read since it was told
-    /// before.
+    /// Reads a trace to its end; `progress` is called with the number of requests read since the
+    /// call before.
     ///
     /// # Errors
     ///

@@ -41,10 +41,11 @@ impl Recent {
     }
 }
 
-/// Who uses something, on a processor of its own: a client, or all migrations.
+/// A user of something, on a processor of its own: a client, or all migrations.
 pub(super) type User = u32;
 
-/// When each part of each file was used last by whom, in bytes that the same one used until then.
+/// When each part of each file was used last and by which user, in bytes that the same one used
+/// until then.
 #[derive(Default)]
 pub(super) struct Uses {
     used_bytes: HashMap<User, u64>,
@@ -76,8 +77,8 @@ impl Uses {
         self.last_max = LAST_MIN.max(2 * self.last.len());
     }
 
-    /// Notes that somebody uses a range of a segment's file on a tier; the part of its time that reading
-    /// it takes.
+    /// Notes that a user reads or writes a range of a segment's file on a tier; the part of its
+    /// time that reading it takes.
     pub(super) fn touch(
         &mut self,
         user: User,

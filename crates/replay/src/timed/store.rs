@@ -146,7 +146,7 @@ pub(super) struct Store {
     objects: Vec<Option<Object>>,
     pub(super) placer: Arc<dyn Placer>,
     persistency: Persistency,
-    /// What is to be told since somebody asked.
+    /// Reports since the call before.
     pub(super) told: Vec<Told>,
     pub(super) now_ns: u64,
 }

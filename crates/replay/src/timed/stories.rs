@@ -9,7 +9,7 @@ use super::SECOND_NS;
 use super::mover::Ended;
 use super::store::Store;
 
-/// Moves of one object that are told; the others are counted.
+/// Moves of one object that are listed; the others are counted.
 const MOVES_MAX: usize = 4096;
 
 /// What a policy did with one object.

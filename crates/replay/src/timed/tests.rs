@@ -252,7 +252,7 @@ fn an_object_that_is_followed_tells_what_moved_it_and_what_that_saved() {
     // Each takes 0.01 s, and would have taken 0.1 s.
     assert!(moved.accesses > 30, "{moved:?}");
     assert!(near(moved.saved_s, 0.09 * moved.accesses as f64), "{moved:?}");
-    // Nothing is different where nobody looks.
+    // The outcome is the same without an observer.
     let unseen = run_with(&options(8 * MIB), &lines, "lru", &[]);
     assert_eq!(unseen, Timed { stories: Vec::new(), ..timed });
 }
@@ -530,4 +530,54 @@ fn a_migration_takes_what_it_takes_beside_its_bytes() {
     options.processors = Some(1);
     let shared = run_with(&options, &lines, "lru", &[]);
     assert!(shared.reads.mean_s > with.reads.mean_s * 1.05, "{shared:?}");
+}
+
+/// What an observer was shown: reads, writes, migrations, actions.
+#[derive(Clone, Default)]
+struct Counts(Arc<std::sync::Mutex<[u64; 4]>>);
+
+impl Observer for Counts {
+    fn observe(&mut self, view: &View, events: &[Event]) {
+        let mut counts = self.0.lock().expect("no other panicked");
+        for event in events {
+            let index = match event.kind {
+                EventKind::Read => 0,
+                EventKind::Write => 1,
+                EventKind::Moved => 2,
+                _ => continue,
+            };
+            assert!(view.segments[event.slot as usize].key.to_string().starts_with("trace/"));
+            counts[index] += 1;
+        }
+    }
+
+    fn planned(&mut self, _: &View, actions: &[Action]) {
+        self.0.lock().expect("no other panicked")[3] += actions.len() as u64;
+    }
+}
+
+#[test]
+fn an_observer_changes_nothing_and_misses_nothing() {
+    let mut lines = Vec::new();
+    for second in 0..40 {
+        lines.push((second, 1, MIB, 'r'));
+        lines.push((second, 2 + second, MIB, 'w'));
+    }
+    let options = options(8 * MIB);
+    let parameters = [("gate".into(), "off".into())];
+    let make = || terrace_policies::create("lru", &options.view(), &parameters).expect("legal");
+    let population = Arc::new(Population::read(&mut trace(&lines), &mut |_| {}).expect("readable"));
+    let replay = TimedReplay::new(options.clone());
+    let alone =
+        replay.run(Arc::clone(&population), trace(&lines), make(), &mut |_| {}).expect("readable");
+    let counts = Counts::default();
+    let observer: Option<Box<dyn Observer>> = Some(Box::new(counts.clone()));
+    let observed = replay
+        .run_observed(population, trace(&lines), make(), observer, &mut |_| {})
+        .expect("readable");
+    assert_eq!(observed, alone);
+    let [reads, writes, moved, actions] = *counts.0.lock().expect("no other panicked");
+    // The last of them are answered behind the last round.
+    assert_eq!((reads, writes, actions), (40, 40, alone.actions));
+    assert!(alone.migrations > 0 && moved == alone.migrations, "{moved} of {alone:?}");
 }

@@ -120,7 +120,7 @@ pub(super) fn run<T: Send + 'static>(
 }
 
 fn tell<T>(news: &Sender<News<T>>, replay: impl FnOnce(&mut dyn FnMut(u64)) -> T) {
-    // Nobody listens any more where sending fails.
+    // The receiver is gone where sending fails.
     let mut progress = |requests| _ = news.send(News::Progress(requests));
     let ended = catch_unwind(AssertUnwindSafe(|| replay(&mut progress)));
     _ = news.send(News::Ended(ended));

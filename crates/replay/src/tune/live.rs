@@ -13,7 +13,7 @@ use super::{Objective, PINNED, parallel};
 use crate::read::{Lived, Trace};
 use crate::timed::{Population, Timed, TimedOptions, TimedReplay};
 
-/// Objects at most that stand for what a tier holds and nobody asked for.
+/// Objects at most that stand for what a tier holds and no request asked for.
 const IDLE_MAX: u64 = 1024;
 
 /// Of the numbers of these: any two in 64 bits are different, as good as surely.

@@ -161,8 +161,8 @@ impl Objective {
 }
 
 impl<'a> Tuner<'a> {
-    /// Cuts the trace, and replays it with what every search has to beat. `progress` is told how many
-    /// requests were read or replayed since it was told before.
+    /// Cuts the trace, and replays it with what every search has to beat. `progress` is called with
+    /// the number of requests read or replayed since the call before.
     ///
     /// # Errors
     ///

@@ -8,8 +8,8 @@ use std::thread;
 
 use terrace_core::Result;
 
-/// What comes of the work for each number up to `count`, in their order, on so many threads.
-/// `progress` is told, on this thread, whatever the work tells.
+/// The results of the work for each number up to `count`, in their order, on so many threads.
+/// `progress` is called on this thread with whatever the work reports.
 pub(super) fn each<T: Send>(
     count: usize,
     threads: usize,
@@ -23,7 +23,7 @@ pub(super) fn each<T: Send>(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(place) = found.get(index) else { return };
-            // Nobody is interested in progress any more where sending fails.
+            // The receiver is gone where sending fails.
             let one = work(index, &mut |requests| _ = sender.send(requests));
             *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(one);
         }
@@ -78,7 +78,7 @@ impl Default for FirstFailure {
 
 impl FirstFailure {
     /// Whether this one need not be tried any more. One before it must: numbers are taken in order,
-    /// but whoever took a lower one may begin later, and fail as well.
+    /// but the thread that took a lower one may begin later, and fail as well.
     fn is_before(&self, index: usize) -> bool {
         self.0.load(Ordering::Relaxed) < index
     }
@@ -101,7 +101,8 @@ mod tests {
         Error::invalid("work", "it is one of those that fail").with("number", index)
     }
 
-    /// Whichever thread was first decided what the search said, from run to run something else.
+    /// The thread that was first once decided the outcome of the search, which changed from run to
+    /// run.
     #[test]
     fn one_that_was_taken_before_the_one_that_failed_is_tried_all_the_same() {
         let failure = FirstFailure::default();

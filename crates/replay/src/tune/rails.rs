@@ -123,7 +123,7 @@ pub struct Rails {
 }
 
 impl Default for Caution {
-    /// As the project holds it right; see `docs/replay.md`.
+    /// As the project holds it right; see `docs/how-to/tune.md`.
     fn default() -> Self {
         let dwell = Duration::from_secs(600);
         Self {
@@ -204,8 +204,8 @@ impl Rails {
         self.avoided.push((step.name.clone(), now + self.caution.avoid));
     }
 
-    /// Somebody else changed something: what was seen before is about another store, and nothing is
-    /// left to be judged.
+    /// The configuration changed from outside: what was seen before is about another store, and
+    /// nothing is left to be judged.
     pub fn begin_anew(&mut self) {
         (self.before, self.unjudged) = (None, None);
     }
@@ -233,7 +233,7 @@ impl Rails {
         (!left.is_zero() || window.began < changed).then_some(left)
     }
 
-    /// The last step, if it made things worse; `judged` is told how it did.
+    /// The last step, if it made things worse; `judged` gets the result.
     fn judge(&mut self, window: &Window, judged: &mut Option<f64>) -> Option<Step> {
         let (step, before) = self.unjudged.take()?;
         let share = window.measured / before;

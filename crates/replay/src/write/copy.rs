@@ -17,7 +17,7 @@ use crate::objects::Objects;
 use crate::read::Source as _;
 use crate::read::own::{Own, Told};
 
-/// Events after which progress is told.
+/// Events between two reports of progress.
 const PROGRESS_EVENTS: u64 = 10_000;
 
 struct Copy {

@@ -51,7 +51,7 @@ impl Fresh {
     /// `Exists` where something has it by now; `Io` and others of renaming. Nothing is left then.
     pub(super) fn finish(self) -> Result<()> {
         let is_directory = self.partial.is_dir();
-        // A link takes no name that there is. Where there are none, whoever was faster may lose; an
+        // A link takes no name that there is. Where there are none, the faster caller may lose; an
         // empty directory that takes one's place loses nothing.
         let named = match is_directory {
             false => fs::hard_link(&self.partial, &self.path),

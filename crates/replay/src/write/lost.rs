@@ -40,7 +40,7 @@ impl Lost {
         }
     }
 
-    /// What is to be said, of a trace that was written in this format.
+    /// Notes about a trace that was written in this format.
     pub(super) fn notes(&self, format: Format, tells: Tells) -> Vec<String> {
         let mut notes = Vec::new();
         match format {

@@ -32,7 +32,7 @@ pub struct Converted {
     pub read: u64,
     /// Reads and writes that were written.
     pub written: u64,
-    /// What is to be said of the trace that was read, and what the format could not hold.
+    /// Notes about the trace that was read, and what the format could not hold.
     pub notes: Vec<String>,
 }
 
@@ -46,10 +46,10 @@ trait Sink {
 
 /// Writes a part of a trace to a new file, or to a new directory for a trace of our own, which has
 /// its name when it is complete. `again` opens the trace once more: for oracleGeneral, where each
-/// request tells when the next one comes. `progress` is told how many requests were read since it was
-/// told before; once it says false, nothing is left, and the outcome is `None`. What makes and ends
-/// objects is written where [`crate::Options::has_lives`] asks for it; a trace of our own that becomes
-/// another one keeps every event.
+/// request has the time of the next one. `progress` is called with the number of requests read
+/// since the call before; once it returns false, nothing is left, and the outcome is `None`. What
+/// makes and ends objects is written where [`crate::Options::has_lives`] asks for it; a trace of
+/// our own that becomes another one keeps every event.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub fn convert(
 ) -> Result<Option<Converted>> {
     let fresh = Fresh::new(path)?;
     let converted = write(trace, again, cut, format, &fresh, progress)?;
-    // It may have ended because whoever wrote it was asked to stop, too.
+    // It may have ended because its writer was asked to stop, too.
     match converted.filter(|_| progress(0)) {
         Some(converted) => fresh.finish().map(|()| Some(converted)),
         None => Ok(None),
@@ -114,7 +114,7 @@ fn write(
     }))
 }
 
-/// Calls `take` with each request of the cut; `None` where it was told to end before.
+/// Calls `take` with each request of the cut; `None` where it was stopped before.
 fn each(
     mut trace: Trace,
     cut: &Cut,

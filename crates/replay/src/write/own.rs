@@ -2,8 +2,8 @@
 //! A trace of our own, as of a store with one tier, from requests.
 //!
 //! Nothing is made up that the time model would take for something that happened: an object is
-//! created, cut and deleted where the other trace says so. How long it is, where that is another
-//! length than what requests have told, says an event of the kind `present`. What is not known to be a
+//! created, cut and deleted where the other trace has that. Its length, where that is another
+//! length than known from requests, is in an event of the kind `present`. What is not known to be a
 //! write becomes a read.
 
 use std::path::Path;

@@ -77,7 +77,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Nobody writes into the directory any more once it may be removed.
+        // The directory has no writer any more once it may be removed.
         if let Some(writer) = self.writer.take() {
             writer.end();
         }

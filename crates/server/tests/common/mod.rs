@@ -13,6 +13,7 @@ use terrace_backends::object::{File, FileSettings};
 use terrace_client::{Address, Options, Remote, TlsAddress};
 use terrace_core::{Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
 use terrace_server::{Call, Called, Caller, Kept as SessionKept, Limits, Server, Service};
+use terrace_stack::{Parts, Stack, Tier};
 use terrace_testkit::{Authority, Validity};
 use terrace_transport::{ClientTls, Endpoint, ServerTls};
 use terrace_wire::Secret;
@@ -115,6 +116,38 @@ impl Service for Kept {
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         self.plain.call(call, caller)
     }
+}
+
+/// A stack over a directory, which may outlive its servers.
+pub struct Stacked {
+    pub stack: Arc<Stack>,
+    kv: Arc<dyn Kv>,
+    _directory: TempDir,
+}
+
+impl Stacked {
+    pub fn service(&self) -> Arc<dyn Service> {
+        self.service_of(self.stack.clone())
+    }
+
+    /// The same with another backend in front of the stack.
+    pub fn service_of(&self, backend: Arc<dyn Backend>) -> Arc<dyn Service> {
+        Arc::new(Plain { backend, kv: self.kv.clone() })
+    }
+}
+
+/// A new stack, which replaces objects as a whole.
+pub fn stacked() -> Stacked {
+    let directory = tempfile::tempdir().expect("directory");
+    let settings = FileSettings { capacity_bytes: 1 << 30, read_only: false };
+    let path = directory.path().join("tier");
+    std::fs::create_dir(&path).expect("directory");
+    let tier = Arc::new(File::open(&path, settings).expect("open"));
+    let tiers = || vec![Tier::new("only", tier.clone()).with_capacity(1 << 30)];
+    let catalog = kv::open_kv("lmdb", &directory.path().join("catalog")).expect("open");
+    Stack::create(&Parts::new(tiers(), Arc::clone(&catalog))).expect("create");
+    let stack = Arc::new(Stack::open(Parts::new(tiers(), catalog)).expect("open"));
+    Stacked { stack, kv: Arc::new(kv::Memory::default()), _directory: directory }
 }
 
 /// What the tests share with their servers.

@@ -18,7 +18,7 @@ use terrace_wire::{
 use crate::common::peer::{Peer, opening};
 use crate::common::{Hasty, Held, Kept, clock, connect, eventually, options, secret, serve, store};
 
-fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::new("lives", name).expect("legal")
 }
 

@@ -7,6 +7,7 @@ mod common;
 
 mod appends;
 mod bounds;
+mod drafts;
 mod ended;
 mod floods;
 mod frames;

@@ -13,7 +13,7 @@ use terrace_server::{Limits, Server, Service};
 use terrace_stack::{Parts, Stack, Tier};
 use terrace_testkit::history::{Action, is_linearizable};
 use terrace_testkit::once::{Counter, Log};
-use terrace_testkit::registers::{Histories, Objects, Pairs, Registers, is_unknown};
+use terrace_testkit::registers::{Histories, Objects, Pairs, Puts, Registers, is_unknown};
 use terrace_testkit::seeds;
 
 use crate::common::{Plain, clock, options, secret};
@@ -29,6 +29,9 @@ const WHOLE: Semantics = Semantics {
     persistency: Persistency::None,
     ..Semantics::DEFAULT
 };
+
+/// Main memory has the catalog.
+const VOLATILE: Semantics = Semantics::at_level(Persistency::None);
 
 const FAULTS: Faults =
     Faults { delay: 0.05, drop: 0.004, cut: 0.02, duplicate: 0.04, refuse: 0.02, renumber: false };
@@ -66,13 +69,13 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
     let directory = tempfile::tempdir().expect("directory");
     let service = service(directory.path());
     let net = Net::new(server(&service), faults, seed);
-    let (objects, pairs) = (Histories::default(), Histories::default());
+    let (objects, pairs, puts) = (Histories::default(), Histories::default(), Histories::default());
     let (log, counter) = (Log::default(), Counter::default());
     let key = terrace_core::Key::new("simulated", "log").expect("legal");
     service.backend().open(&key, &Open::create_new().with_semantics(WHOLE)).expect("create");
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (net, objects, pairs) = (&net, &objects, &pairs);
+            let (net, objects, pairs, puts) = (&net, &objects, &pairs, &puts);
             let (log, counter, key) = (&log, &counter, &key);
             scope.spawn(move || {
                 let mut random = Random::new(seed.wrapping_mul(THREADS) + thread);
@@ -80,7 +83,8 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
                 let appending = Open::write().with_semantics(WHOLE);
                 let mut object = None;
                 for step in 0..STEPS {
-                    match random.below(8) {
+                    match random.below(10) {
+                        8.. => puts.step(&Puts(&client, VOLATILE), NAMES, &mut random),
                         0..=2 => objects.step(&Objects(&client, WHOLE), NAMES, &mut random),
                         3..=4 => pairs.step(&Pairs(&client.kv("pairs")), NAMES, &mut random),
                         5 => _ = counter.increment(&client.kv("counter")),
@@ -115,6 +119,7 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
         for (histories, registers) in [
             (&objects, &Objects(&last, WHOLE) as &dyn Registers),
             (&pairs, &Pairs(&last.kv("pairs")) as &dyn Registers),
+            (&puts, &Puts(&last, VOLATILE) as &dyn Registers),
         ] {
             histories.act(registers, name, Action::Read);
             let events = histories.of(name);
@@ -126,7 +131,7 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
     let object = last.open(&key, &Open::read().with_semantics(WHOLE)).expect("open");
     log.compare(&object.read_to_end().expect("read"))?;
     counter.compare(&last.kv("counter"))?;
-    Ok(objects.count().1 + pairs.count().1)
+    Ok(objects.count().1 + pairs.count().1 + puts.count().1)
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::StackObject;
 use super::write::{Again, Reach, Sent};
 use crate::entry::Segment;
 use crate::promises::{Promised, allocate_behind};
+use crate::sparse;
 
 /// Longest block of a file system: a page of the largest size.
 const BLOCK_BYTES_MAX: u64 = 64 << 10;
@@ -55,6 +56,7 @@ impl StackObject {
             match grown {
                 Ok(()) => goal = bytes,
                 Err(Again::Restructured) => {}
+                Err(Again::Immutable) => self.shared.recall(&self.entry, &segment)?,
                 Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
                     let start = extent.start;
                     let fits = self.shared.make_fit(&self.entry, &segment, tried, extent, error)?;
@@ -219,12 +221,13 @@ impl StackObject {
         }
     }
 
-    /// Promises the room of a range that is behind the ends of files, and nothing inside them.
+    /// Promises the room of a range that is behind the ends of files, and nothing inside them. A file gets
+    /// all of its room from its end on: so it is known how much of what it has allocated is behind the end.
     fn promise_behind(&self, range: Range<u64>) -> Result<()> {
         self.change_pieces(range, Reach::Promised, Sent::Shape, &|object, inside, part| {
             let end = inside + (part.end - part.start);
-            let start = object.stat()?.size_bytes.max(inside);
-            if start < end { allocate_behind(object, start..end) } else { Ok(()) }
+            let start = object.stat()?.size_bytes;
+            if start.max(inside) < end { allocate_behind(object, start..end) } else { Ok(()) }
         })
     }
 
@@ -235,8 +238,13 @@ impl StackObject {
         let (kept, cut): (Vec<_>, Vec<_>) =
             segments.iter().partition(|segment| segment.start_bytes < bytes);
         let Some(last) = kept.last() else { return Ok(()) };
-        let need = (bytes - last.start_bytes).saturating_sub(last.reach());
-        let freed = cut.iter().map(|segment| segment.reach()).sum();
+        let end = bytes - last.start_bytes;
+        if self.shared.keeps_holes(last) && sparse::leaves_hole(last.reach(), end) {
+            // The rest of the hole takes nothing.
+            return Ok(());
+        }
+        let need = end.saturating_sub(last.reach());
+        let freed = cut.iter().map(|segment| segment.amount() + segment.behind()).sum();
         let more = need.saturating_sub(freed);
         if self.entry.usage.has_room(more) || more == 0 {
             return Ok(());

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
-    Access, Buffer, End, Error, ErrorKind, EventKind, FileLease, Key, Later, Object, Persistency,
-    ReadSummary, Result, Stat, TierIndex,
+    Access, Buffer, End, Error, ErrorKind, EventKind, FileLease, HeldGrowth, Key, Later, Object,
+    Persistency, ReadSummary, Result, Stat, TierIndex,
 };
 
 use self::write::{Again, Reach, Sent};
@@ -54,7 +54,7 @@ impl StackObject {
     ) -> Self {
         let first = Arc::clone(&entry.segments.load()[0]);
         let has_failed_sync = AtomicBool::new(false);
-        let is_followed = level == Persistency::Storage || shared.failpoints.is_watched();
+        let is_followed = level >= Persistency::Storage || shared.failpoints.is_watched();
         Self {
             shared,
             entry,
@@ -236,8 +236,11 @@ impl StackObject {
         Ok(())
     }
 
+    /// An error of a tier, which counts it, with what was read or written there.
     fn explain(&self, error: Error, tier: terrace_core::TierIndex) -> Error {
-        error.with("object", &self.entry.key).with("tier", &self.shared.tier(tier).name)
+        let tier = self.shared.tier(tier);
+        tier.ledger.fail(error.kind());
+        error.with("object", &self.entry.key).with("tier", &tier.name)
     }
 
     /// The next bytes that are no hole, as far as it is known how long the object is.
@@ -284,7 +287,7 @@ impl StackObject {
 
     /// What a handle with storage semantics does after every change.
     fn settle_level(&self) -> Result<()> {
-        if self.level == Persistency::Storage {
+        if self.level >= Persistency::Storage {
             self.shared.sync_entry(&self.entry)
         } else {
             Ok(())
@@ -394,6 +397,10 @@ impl Object for StackObject {
                 Ok(()) => {}
                 Err(Again::Failed(error) | Again::Anywhere(error)) => return Err(error),
                 Err(Again::Restructured) => return self.punch(range),
+                Err(Again::Immutable) => {
+                    self.shared.recall(&self.entry, &segment)?;
+                    return self.punch(range);
+                }
             }
         }
         self.settle_level()
@@ -444,11 +451,15 @@ impl Object for StackObject {
         if access == Access::Write {
             self.check_access("hold a file for writing")?;
             // What is written past this handle would not be durable when it is acknowledged.
-            if self.level == Persistency::Storage {
+            if self.level >= Persistency::Storage {
                 return Ok(None);
             }
         }
         self.shared.hold(&self.entry, &self.first, &self.holder, access)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        self.shared.held_growth(&self.entry, &self.first)
     }
 
     fn note_reads(&self, reads: &ReadSummary) {

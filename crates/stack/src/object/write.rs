@@ -10,14 +10,17 @@ use terrace_core::{Access, Error, ErrorKind, EventKind, Object, Result};
 use super::{StackObject, check_extent};
 use crate::entry::{Location, Segment};
 use crate::guard::{Closed, Entered};
-use crate::ledger::Count;
+use crate::ledger::Timed;
 use crate::ring::Took;
 use crate::shape::NoRoom;
+use crate::sparse::{self, Purpose};
 
 /// Why a piece of a write has to be looked at again.
 pub(super) enum Again {
     /// The segment ends before the piece does.
     Restructured,
+    /// Its tier takes whole objects only: it is to be recalled first.
+    Immutable,
     /// It may not take up more, and another tier does not help.
     Anywhere(Error),
     Failed(Error),
@@ -98,6 +101,15 @@ impl StackObject {
         let started_ns = shared.clock.now_ns();
         let mut guard_ns = 0;
         let grows = reach != Reach::Inside;
+        // An end that moves puts no bytes anywhere.
+        let written = if sent == Sent::End { extent.end..extent.end } else { extent.clone() };
+        let mut purpose = match reach {
+            Reach::Promised => Purpose::Promise,
+            _ => Purpose::WRITE,
+        };
+        if shared.is_immutable(segment) {
+            return Err(Again::Immutable);
+        }
         if grows && !segment.is_whole() {
             // Bytes may follow those that are left; what is a shape alone would put zeros there.
             let behind = if sent == Sent::Bytes { extent.start } else { extent.end };
@@ -105,7 +117,14 @@ impl StackObject {
         }
         loop {
             if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
-                shared.take_room(&self.entry, segment, extent.end)?;
+                let taken = shared.take_room(&self.entry, segment, &written, purpose);
+                if taken.is_err() && purpose == Purpose::WRITE && segment.is_sparse() {
+                    // A write over data needs no room.
+                    let holes_bytes = shared.holes_in(segment, &written)?;
+                    purpose = Purpose::Bytes { holes_bytes };
+                    continue;
+                }
+                taken?;
             }
             let (entered, waited) = match sent {
                 Sent::Bytes | Sent::Shape => {
@@ -118,7 +137,7 @@ impl StackObject {
                 let waited_ns = shared.clock.now_ns() - started_ns;
                 guard_ns = waited_ns;
                 let tier = segment.location.load().primary.place.tier;
-                shared.tier(tier).ledger.add(Count::MigrationWaitNs, waited_ns);
+                shared.tier(tier).ledger.time(Timed::MigrationWait, waited_ns);
                 self.entry.ledger.migration_wait_ns.fetch_add(waited_ns, Ordering::Relaxed);
             }
             if extent.end > segment.limit_bytes.load(Ordering::Acquire) {
@@ -126,19 +145,34 @@ impl StackObject {
             }
             self.entry.check_exists("write").map_err(Again::Failed)?;
             shared.check_open("write").map_err(Again::Failed)?;
-            // A switch to another tier takes the room back that was taken on the old one.
-            if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
-                continue;
-            }
             let location = segment.location.load();
-            if location.is_clean() && reach != Reach::Promised {
+            if shared.tier(location.primary.place.tier).is_whole() {
+                return Err(Again::Immutable);
+            }
+            // A copy is accounted with what its primary takes.
+            let changes = reach != Reach::Promised || segment.is_sparse();
+            if location.is_clean() && changes {
                 drop(entered);
                 drop(location);
                 shared.make_unclean(&self.entry, segment)?;
                 continue;
             }
+            // A switch to another tier takes the room back that was taken on the old one.
+            if grows && !has_room(segment, &extent, &written, purpose) {
+                continue;
+            }
             let tier = location.primary.place.tier;
             let device_ns = shared.clock.now_ns();
+            // All of it may become dense, with room that is where it is.
+            let is_whole = extent.start == 0 && extent.end >= segment.length();
+            let fills = segment.is_sparse() && grows && sent == Sent::Shape && !is_whole;
+            let change = |object: &dyn Object| match fills {
+                true => {
+                    let grows = reach == Reach::Grows;
+                    sparse::reserve(object, extent.clone(), segment.length(), grows)
+                }
+                false => change(object),
+            };
             let result = location
                 .primary
                 .open(shared.backend(&location.primary))
@@ -148,12 +182,32 @@ impl StackObject {
                 if result.is_ok() {
                     segment.promise(extent.end);
                 }
+                if fills && entered.is_tracked() {
+                    segment.mark(extent.start, extent.end);
+                }
+                if segment.is_sparse() {
+                    shared.note_unflushed(&self.entry);
+                }
                 self.note_unsynced();
                 drop(entered);
+                shared.look_alone(&self.entry, segment);
                 return result.map_err(|error| Again::Failed(self.explain(error, tier)));
             }
             if grows {
-                self.grown(segment, &location, extent.end, result.is_ok());
+                // An end that moves fills no block, not even its own.
+                let begins_at = match sent {
+                    Sent::End => extent.end.saturating_add(sparse::BLOCK_BYTES - 1),
+                    Sent::Bytes | Sent::Shape => extent.start,
+                };
+                self.grown(segment, &location, begins_at..extent.end, result.is_ok());
+                if segment.is_sparse() {
+                    // What it takes is noted with its length.
+                    shared.note_unflushed(&self.entry);
+                }
+            } else {
+                // Holes give room back when the file is looked at.
+                segment.note_unsure();
+                shared.note_unflushed(&self.entry);
             }
             if entered.is_tracked() {
                 segment.mark(extent.start, extent.end);
@@ -162,6 +216,9 @@ impl StackObject {
             // for who is inside, and syncs then.
             self.note_unsynced();
             drop(entered);
+            if sent == Sent::Shape {
+                shared.look_alone(&self.entry, segment);
+            }
             result.map_err(|error| Again::Failed(self.explain(error, tier)))?;
             let bytes = extent.end - extent.start;
             let written_bytes = if sent == Sent::Bytes { bytes } else { 0 };
@@ -175,11 +232,11 @@ impl StackObject {
         }
     }
 
-    /// Notes that a segment reaches at least to `end_bytes`, or, after a failed write, to where
-    /// its file reaches.
+    /// Notes that a segment reaches at least to the end of what was written, or, after a failed write, to
+    /// where its file reaches.
     #[inline]
-    fn grown(&self, segment: &Segment, location: &Location, end_bytes: u64, is_ok: bool) {
-        let mut end_bytes = end_bytes;
+    fn grown(&self, segment: &Segment, location: &Location, written: Range<u64>, is_ok: bool) {
+        let mut end_bytes = written.end;
         if !is_ok {
             let site = &location.primary;
             let handle = site.open(self.shared.backend(site)).ok();
@@ -189,7 +246,11 @@ impl StackObject {
                 _ => return,
             }
         }
-        if segment.length_bytes.load(Ordering::Acquire) < end_bytes {
+        let length = segment.length_bytes.load(Ordering::Acquire);
+        if length < end_bytes {
+            if sparse::leaves_hole(length, written.start) {
+                segment.note_unsure();
+            }
             segment.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
             self.shared.note_unflushed(&self.entry);
         }
@@ -212,13 +273,13 @@ impl StackObject {
         let is_known = result.is_ok()
             && end_bytes <= self.first.length_bytes.load(Ordering::Relaxed)
             && self.entry.is_unsynced.load(Ordering::Relaxed);
-        Some(if is_known { Ok(()) } else { self.note_straight(end_bytes, result) })
+        Some(if is_known { Ok(()) } else { self.note_straight(offset_bytes..end_bytes, result) })
     }
 
     #[cold]
-    fn note_straight(&self, end_bytes: u64, result: Result<()>) -> Result<()> {
+    fn note_straight(&self, written: Range<u64>, result: Result<()>) -> Result<()> {
         self.note_unsynced();
-        self.grown(&self.first, &self.first.location.load(), end_bytes, result.is_ok());
+        self.grown(&self.first, &self.first.location.load(), written, result.is_ok());
         result
     }
 
@@ -241,8 +302,12 @@ impl StackObject {
             return Ok(0);
         }
         if self.straight()?.is_some() {
-            let taken = self.shared.take_room(&self.entry, &self.first, end_bytes);
-            taken.map_err(NoRoom::into_error)?;
+            let extent = offset_bytes..end_bytes;
+            let taken = self.shared.take_room(&self.entry, &self.first, &extent, Purpose::WRITE);
+            // One with holes may need none, which is found out below.
+            if !self.first.is_sparse() {
+                taken.map_err(NoRoom::into_error)?;
+            }
             if let Some(result) = self.write_straight(offset_bytes, data) {
                 return result.map(|()| total as u64);
             }
@@ -321,18 +386,32 @@ impl StackObject {
             match outcome {
                 Ok(()) => at += room,
                 Err(Again::Restructured) => {}
+                Err(Again::Immutable) => self.shared.recall(&self.entry, &segment)?,
                 Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
                     full_tries += 1;
                     if full_tries > FULL_TRIES_MAX * self.shared.tiers.len() {
                         return Err(error);
                     }
                     let extent = inside..inside + room;
-                    let fits = self.shared.make_fit(&self.entry, &segment, tried, extent, error)?;
+                    let fits = match self.shared.make_fit(
+                        &self.entry,
+                        &segment,
+                        tried,
+                        extent.clone(),
+                        error,
+                    ) {
+                        Err(refused) => {
+                            let (entry, shared) = (&self.entry, &self.shared);
+                            shared.move_on(entry, &segment, tried, &extent, refused)?;
+                            0
+                        }
+                        fits => fits?,
+                    };
                     if fits > 0 {
                         // The tier takes what it has room for, the rest goes on elsewhere.
                         match one(fits) {
                             Ok(()) => at += fits,
-                            Err(Again::Restructured) => {}
+                            Err(Again::Restructured | Again::Immutable) => {}
                             // Somebody else took the room, or the device itself is full: look again.
                             Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
                                 let extent = inside..inside + fits;
@@ -354,6 +433,19 @@ impl StackObject {
         }
         Ok(())
     }
+}
+
+/// Whether a segment has room for a change, inside the guard: up to its end, or, where it has holes, for
+/// what it writes, which then counts as allocated.
+#[inline]
+fn has_room(
+    segment: &Segment,
+    extent: &Range<u64>,
+    written: &Range<u64>,
+    purpose: Purpose,
+) -> bool {
+    extent.end <= segment.room_bytes.load(Ordering::Acquire)
+        || segment.is_sparse() && segment.consume(&segment.demand(written, purpose))
 }
 
 /// One buffer of many, for the writes that are cut differently.

@@ -50,6 +50,13 @@ impl Candidate<'_> {
     }
 }
 
+/// Whether the first file that its object had is marked as unfinished: then the object is a draft,
+/// whose publication marks its first file last.
+fn is_unpublished(file: &Candidate<'_>) -> bool {
+    let name = &file.file.name;
+    name.file == name.object_id && file.identity.role == Role::Partial
+}
+
 pub(super) struct Chooser {
     store_id: u128,
     /// The next generation that no file has.
@@ -93,6 +100,10 @@ impl Chooser {
         };
         let (garbage, candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_garbage);
         choice.superseded.extend(garbage.iter().map(Candidate::row));
+        if garbage.iter().any(is_unpublished) {
+            choice.superseded.extend(candidates.iter().map(Candidate::row));
+            return choice;
+        }
         let Some(latest) = candidates.iter().max_by_key(|one| one.identity.generation) else {
             return choice;
         };
@@ -206,6 +217,8 @@ impl Chooser {
                 number: best.file.name.segment,
                 start_bytes: best.identity.start_bytes,
                 length_bytes: best.length_bytes,
+                // The next opening looks at the file.
+                allocated_bytes: None,
                 checksum: None,
                 primary: place,
                 copies: Vec::new(),
@@ -401,5 +414,6 @@ fn new_record(
         identity: None,
         // All its files have the same: it never changes.
         label: candidates.iter().find_map(|one| one.identity.label.clone()),
+        is_draft: false,
     }
 }

@@ -100,7 +100,8 @@ impl Scrub<'_> {
         }
         let tier = location.primary.place.tier;
         let state = self.shared.tier(tier);
-        let bytes = segment.length();
+        // A file with copies takes what they do.
+        let bytes = segment.amount();
         let take = || state.account.take(Class::Reserved, bytes, state.capacity_bytes());
         let taken = take()
             || self.shared.free_garbage() && take()
@@ -128,7 +129,12 @@ impl Scrub<'_> {
     ) -> Result<Mended> {
         let shared = self.shared;
         let (site, object) = self.make_file(entry, segment, location.primary.place.tier)?;
-        let written = self.fill(&*object, good, segment.length(), location.checksum);
+        let length = segment.length();
+        // The room of holes is not reserved.
+        let begun = if segment.is_sparse() { object.set_len(length) } else { Ok(()) };
+        let written = begun.and_then(|()| {
+            self.fill(&*object, good, location.primary.place.tier, segment, location.checksum)
+        });
         let switched = match written {
             Ok(true) => self.put_in_place(entry, segment, location, &site),
             Ok(false) => Ok(Mended::Changed),
@@ -182,9 +188,13 @@ impl Scrub<'_> {
         &mut self,
         target: &dyn Object,
         good: &Arc<Site>,
-        length: u64,
+        tier: TierIndex,
+        segment: &Segment,
         checksum: Option<u32>,
     ) -> Result<bool> {
+        let (length, is_sparse) = (segment.length(), segment.is_sparse());
+        // One that is whole can be read only once it is there; its service compares checksums.
+        let is_whole = self.shared.tier(tier).is_whole();
         let handle = good.open(self.shared.backend(good))?;
         let source = handle.as_ref().expect("it was just opened");
         let mut buffer = Buffer::zeroed(STEP_BYTES);
@@ -199,8 +209,14 @@ impl Scrub<'_> {
                 break;
             }
             copied = crc32c::crc32c_append(copied, &buffer[..count]);
-            target.write_at(at, &[IoSlice::new(&buffer[..count])])?;
-            let read = target.read_at(at, &mut [IoSliceMut::new(&mut buffer[..count])])?;
+            match is_sparse {
+                true => write_data(target, at, &buffer[..count])?,
+                false => target.write_at(at, &[IoSlice::new(&buffer[..count])])?,
+            }
+            let read = match is_whole {
+                true => count,
+                false => target.read_at(at, &mut [IoSliceMut::new(&mut buffer[..count])])?,
+            };
             back = crc32c::crc32c_append(back, &buffer[..read]);
             at += count as u64;
         }
@@ -236,12 +252,12 @@ impl Scrub<'_> {
         shared.failpoints.hit("scrub.mended")?;
         let next =
             shared.location(Arc::clone(site), location.copies.clone(), location.checksum, None);
-        let record = entry.record_with(segment, &next);
+        let record = entry.record_with(segment, &next, segment.allocated());
         let row = GarbageRow {
             object_id: entry.object_id,
             segment: segment.number,
             place: location.primary.place,
-            bytes: segment.length(),
+            bytes: segment.amount(),
         };
         let writes = [Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
         if let Err(error) = shared.catalog.commit(&writes) {
@@ -257,4 +273,17 @@ impl Scrub<'_> {
         let _ = shared.failpoints.hit("scrub.in-place");
         Ok(Mended::Done)
     }
+}
+
+/// Writes the blocks that are no zeros.
+fn write_data(target: &dyn Object, at: u64, data: &[u8]) -> Result<()> {
+    const BLOCK_BYTES: usize = 4096;
+    let mut done = 0;
+    for block in data.chunks(BLOCK_BYTES) {
+        if block.iter().any(|byte| *byte != 0) {
+            target.write_at(at + done, &[IoSlice::new(block)])?;
+        }
+        done += block.len() as u64;
+    }
+    Ok(())
 }

@@ -14,17 +14,14 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::{Buffer, Error, ErrorKind, Key, Result};
 
-use crate::Stack;
 use crate::entry::{Entry, Segment};
+use crate::parts::SCRUB_BYTES_PER_S;
 use crate::record::{Record, SegmentRecord};
-use crate::report::{Problem, ScrubReport, ScrubStatus};
+use crate::report::{Problem, ScrubReport};
 use crate::shared::Shared;
 use read::Found;
 
-pub(crate) use schedule::tick;
-
-/// Bytes per second that a scrub reads, unless it is told otherwise.
-pub const SCRUB_BYTES_PER_S: f64 = 50e6;
+pub(crate) use schedule::{status, tick};
 
 /// Objects that are taken from the catalog at a time.
 const PAGE_OBJECTS: usize = 64;
@@ -68,38 +65,21 @@ impl Scrubbing {
     }
 }
 
-impl Stack {
-    /// Reads every file and compares it with its checksum; where there is none and nobody writes
-    /// meanwhile, the checksum is recorded. A damaged copy is dropped where another file is right,
-    /// a damaged primary is written anew from a copy that is right; without any it is reported,
-    /// and nothing is deleted. A scrub that runs in the background lets this one go first.
-    ///
-    /// `progress` gets the bytes done and their total now and then; false ends the scrub.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` where another one was asked for, `Invalid` for a rate of zero; what the catalog says.
-    pub fn scrub(
-        &self,
-        options: &ScrubOptions,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<ScrubReport> {
-        let shared = &self.inner.shared;
-        if options.bytes_per_s.is_nan() || options.bytes_per_s <= 0.0 {
-            return Err(Error::invalid("scrub", "the bandwidth must be above zero"));
-        }
-        if shared.scrubbing.is_asked.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(ErrorKind::Busy, "scrub").because("another scrub runs"));
-        }
-        let result = schedule::run_asked(shared, options, progress);
-        shared.scrubbing.is_asked.store(false, Ordering::Release);
-        result
+/// Reads every file once, compares it with its checksum, and repairs it from a copy.
+pub(crate) fn run(
+    shared: &Shared,
+    options: &ScrubOptions,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<ScrubReport> {
+    if options.bytes_per_s.is_nan() || options.bytes_per_s <= 0.0 {
+        return Err(Error::invalid("scrub", "the bandwidth must be above zero"));
     }
-
-    /// When the store was last scrubbed, and how far it is now. Errors: what the catalog says.
-    pub fn scrub_status(&self) -> Result<ScrubStatus> {
-        schedule::status(&self.inner.shared)
+    if shared.scrubbing.is_asked.swap(true, Ordering::AcqRel) {
+        return Err(Error::new(ErrorKind::Busy, "scrub").because("another scrub runs"));
     }
+    let result = schedule::run_asked(shared, options, progress);
+    shared.scrubbing.is_asked.store(false, Ordering::Release);
+    result
 }
 
 /// A scrub that runs.

@@ -84,7 +84,7 @@ impl Scrub<'_> {
             (None, Some(sum)) => {
                 let mut next = (**watched).clone();
                 (next.checksum, next.is_watched) = (Some(*sum), false);
-                let record = entry.record_with(segment, &next);
+                let record = entry.record_with(segment, &next, segment.allocated());
                 // Shown in any case: a commit that fails may have been written all the same, and
                 // whoever writes takes back what he sees.
                 let committed = self.shared.catalog.commit(&[Write::Put(&entry.key, &record)]);

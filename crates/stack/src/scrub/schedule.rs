@@ -212,7 +212,7 @@ fn note(state: &mut State, before: &State, report: &ScrubReport) {
 }
 
 /// For people.
-pub(super) fn status(shared: &Shared) -> Result<ScrubStatus> {
+pub(crate) fn status(shared: &Shared) -> Result<ScrubStatus> {
     let state = State::load(shared)?;
     let summary = |ns: u64, sum: Sum| {
         (ns > 0).then_some(ScrubSummary {

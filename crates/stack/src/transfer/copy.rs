@@ -75,6 +75,9 @@ impl Job<'_> {
         let source = location.primary.open(self.shared.backend(&location.primary))?;
         let source = source.as_ref().expect("it was just opened");
         let length = self.segment.length();
+        if target.tier.is_whole() {
+            target.object.set_modified(source.stat()?.modified_ns)?;
+        }
         let (mut checksum, mut has_holes) = (0, false);
         let mut at = 0;
         while at < length {
@@ -89,6 +92,10 @@ impl Job<'_> {
         // Copied once, it is made durable outside the gate; the rest is small.
         self.copy_dirty(target)?;
         self.give_room(target)?;
+        if target.tier.is_whole() {
+            // A hole at the end.
+            target.object.set_len(length)?;
+        }
         self.one.enter("durable");
         target.object.sync()?;
         self.shared.backend(&target.site).sync()?;
@@ -99,6 +106,10 @@ impl Job<'_> {
     /// Copies what was written meanwhile; returns how many bytes that were.
     pub(super) fn copy_dirty(&self, target: &Target<'_>) -> Result<u64, Stop> {
         let dirty = match crate::lock(&self.segment.dirty).as_mut() {
+            Some(dirty) if !dirty.is_empty() && target.tier.is_whole() => {
+                let reason = "it was written while a whole object was made of it";
+                return Err(Stop::Outcome(Outcome::HotWrite, reason.into()));
+            }
             Some(dirty) if !dirty.is_empty() => std::mem::take(dirty),
             _ => return Ok(0),
         };
@@ -123,7 +134,7 @@ impl Job<'_> {
         }
     }
 
-    /// Copies a range, holes as zeros, and clears what lies beyond the source's end.
+    /// Copies a range, with its holes, and clears what lies beyond the source's end.
     fn copy_or_clear(
         &self,
         source: &dyn Object,
@@ -131,12 +142,30 @@ impl Job<'_> {
         range: Range<u64>,
     ) -> Result<(), Stop> {
         let length = source.stat()?.size_bytes;
-        let inside = range.start.min(length)..range.end.min(length);
-        self.copy_range(source, target, inside, 0)?;
+        let end = range.end.min(length);
+        let mut at = range.start.min(length);
+        while at < end {
+            let data = source.next_data(at)?;
+            let data = data.map_or(end..end, |data| data.start.min(end)..data.end.min(end));
+            self.clear(target, at..data.start)?;
+            at = data.end.max(at);
+            if data.is_empty() {
+                break;
+            }
+            self.copy_range(source, target, data, 0)?;
+        }
+        self.clear(target, range.start.max(length)..range.end)
+    }
+
+    /// Makes a hole of what the target has in a range.
+    fn clear(&self, target: &Target<'_>, range: Range<u64>) -> Result<(), Stop> {
+        if range.is_empty() {
+            return Ok(());
+        }
         let target_length = target.object.stat()?.size_bytes;
-        let beyond = range.start.max(length)..range.end.min(target_length);
-        if !beyond.is_empty() {
-            target.object.punch(beyond)?;
+        let inside = range.start..range.end.min(target_length);
+        if inside.start < inside.end {
+            target.object.punch(inside)?;
         }
         Ok(())
     }
@@ -152,6 +181,11 @@ impl Job<'_> {
     ) -> Result<u32, Stop> {
         let (object, tier) = (&*target.object, target.tier);
         let gives_way = gives_way(&range);
+        if tier.is_whole() {
+            // Nothing can be read back before it is whole. Its service refuses bytes that fail the
+            // checksum which is sent with them.
+            return self.copy_pieces(source, target, range, checksum, |_| Ok(true));
+        }
         let mut verifier =
             Verifier { target: object, tier, checksum, gives_way, back: Buffer::new() };
         if range.end.saturating_sub(range.start) < BESIDE_BYTES_MIN {

@@ -97,18 +97,21 @@ impl Job<'_> {
         if location.settling.is_some() {
             return Err(stop(Outcome::Busy));
         }
-        let (length, room) = (self.segment.length(), self.room_bytes());
-        let stays = stays && room == length;
-        if room == length {
-            return self.flip_with_room(site, &location, others, (length, room), stays);
+        let behind = self.reach_bytes() - self.segment.length();
+        if behind == 0 {
+            return self.flip_with_room(site, &location, others, behind, stays);
         }
         let tier = self.shared.tier(self.to());
-        if !tier.account.take(Class::Reserved, room - length, tier.capacity_bytes()) {
+        if tier.is_whole() {
+            let reason = "the tier cannot keep the room that is promised behind its end";
+            return Err(Stop::Outcome(Outcome::NoSpace, reason.into()));
+        }
+        if !tier.account.take(Class::Reserved, behind, tier.capacity_bytes()) {
             return Err(stop(Outcome::NoSpace));
         }
-        self.flip_with_room(site, &location, others, (length, room), stays).inspect_err(|_| {
+        self.flip_with_room(site, &location, others, behind, false).inspect_err(|_| {
             promises::give_back(self.shared, site);
-            tier.account.free(Class::Reserved, room - length);
+            tier.account.free(Class::Reserved, behind);
         })
     }
 
@@ -118,13 +121,14 @@ impl Job<'_> {
         site: &Arc<Site>,
         location: &Location,
         others: Vec<Arc<Site>>,
-        (length, room): (u64, u64),
+        behind: u64,
         stays: bool,
     ) -> Result<(), Stop> {
-        if room > length {
+        let length = self.segment.length();
+        if behind > 0 {
             let file = site.open_once(self.shared.backend(site))?;
             let modified_ns = file.stat()?.modified_ns;
-            allocate_behind(&**file, length..room)?;
+            allocate_behind(&**file, length..length + behind)?;
             file.set_modified(modified_ns)?;
         }
         let old = Arc::clone(&location.primary);
@@ -134,12 +138,14 @@ impl Job<'_> {
         }
         let site = Arc::clone(site);
         let next = self.shared.location(site, copies, location.checksum, None);
-        let record = self.entry.record_with(self.segment, &next);
+        // A copy takes what its primary does.
+        let amount = self.segment.amount();
+        let record = self.entry.record_with(self.segment, &next, self.segment.allocated());
         let row = GarbageRow {
             object_id: self.entry.object_id,
             segment: self.segment.number,
             place: old.place,
-            bytes: length,
+            bytes: amount,
         };
         let mut writes = vec![Write::Put(&self.entry.key, &record)];
         if !stays {
@@ -152,15 +158,18 @@ impl Job<'_> {
         }
         self.shared.failpoints.hit("flip.committed")?;
         self.segment.location.publish(Arc::new(next));
-        self.shared.tier(self.to()).account.turn(Class::Copy, Class::Used, length);
-        self.leave(&mut accounted, (length, room), stays);
+        self.shared.tier(self.to()).account.turn(Class::Copy, Class::Used, amount);
+        self.leave(&mut accounted, amount, (amount, amount + behind), stays);
         drop(accounted);
         self.shared.post_change(EventKind::Uncopied, self.segment, self.to());
         self.shared.post_change(EventKind::Moved, self.segment, self.to());
         if stays {
             self.shared.post_change(EventKind::Copied, self.segment, self.one.from);
-            // It is done all the same: an old mark is put right by the next opening after a crash.
-            let _ = self.mark(&old, Role::Copy);
+            // It is done all the same: an old mark is put right by the next opening after a crash. On a
+            // tier of whole objects it stays as it was made: a mark is a request.
+            if !self.shared.tier(old.place.tier).is_whole() {
+                let _ = self.mark(&old, Role::Copy);
+            }
         } else {
             self.shared.drops.add(vec![Superseded { site: old, row }]);
         }

@@ -137,7 +137,8 @@ impl Job<'_> {
     fn keeps_source(&self) -> bool {
         let is_promoted = self.one.request.wish == MoveWish::Promote;
         let has_promise = self.segment.reach() > self.segment.length();
-        is_promoted && !has_promise && self.shared.tier(self.one.from).takes_data()
+        let is_usual = is_promoted && !has_promise && self.takes_the_same();
+        is_usual && self.shared.tier(self.one.from).takes_data()
     }
 
     /// Whether it may go on. A switch looks under `changes`, under which an object is pinned and
@@ -176,13 +177,23 @@ impl Job<'_> {
         location.copies.iter().any(|copy| copy.place.tier == self.to())
     }
 
-    /// The room that the segment takes on the target: with what was promised to it, unless it is a
-    /// copy.
-    fn room_bytes(&self) -> u64 {
+    /// To where the segment has room on the target: with what was promised to it, unless it is a copy.
+    fn reach_bytes(&self) -> u64 {
         match self.one.request.wish {
             MoveWish::Copy => self.segment.length(),
             _ => self.segment.reach(),
         }
+    }
+
+    /// The room that the segment takes on the target, with what was promised to it.
+    fn room_bytes(&self) -> u64 {
+        let amount = self.shared.tier(self.to()).amount_of(self.segment);
+        amount + (self.reach_bytes() - self.segment.length())
+    }
+
+    /// Whether copies can be accounted with the primary: both take the same.
+    fn takes_the_same(&self) -> bool {
+        !self.segment.is_sparse() || self.shared.tier(self.to()).capability.sparse
     }
 
     /// Makes the segment's bytes a file on the target and switches to it.
@@ -190,6 +201,10 @@ impl Job<'_> {
         self.one.enter("reserve");
         // Only one switch of a segment may be uncertain at a time.
         self.shared.settle(self.entry, self.segment)?;
+        if self.one.request.wish != MoveWish::Copy && !self.takes_the_same() {
+            // Copies are accounted with the primary, which takes more there.
+            self.shared.make_unclean(self.entry, self.segment)?;
+        }
         let mut target = self.reserve()?;
         self.one.enter("track");
         *crate::lock(&self.segment.dirty) = Some(Dirty::default());
@@ -219,6 +234,13 @@ impl Job<'_> {
             let reason = "the disk of the catalog is full, and the tier may be on the same one";
             return Err(Stop::Outcome(Outcome::NoSpace, reason.into()));
         }
+        if self.one.request.wish == MoveWish::Copy && !self.takes_the_same() {
+            let reason = "the tier keeps no holes, and the segment has some";
+            return Err(Stop::Outcome(Outcome::NoSpace, reason.into()));
+        }
+        self.check_whole(tier)?;
+        // What is written over may have run ahead of what is allocated.
+        self.shared.look_alone(self.entry, self.segment);
         let bytes = self.room_bytes();
         let limit = match self.one.request.wish {
             MoveWish::Move | MoveWish::Drain => tier.capacity_bytes(),
@@ -248,14 +270,39 @@ impl Job<'_> {
         }
     }
 
+    /// Refuses what a tier that takes whole objects, or none above a size, cannot have.
+    fn check_whole(&self, tier: &TierState) -> Result<(), Stop> {
+        if self.segment.length() > tier.capability.object_bytes_max {
+            let most = tier.capability.object_bytes_max;
+            let reason = format!("the tier takes no object above {most} bytes");
+            return Err(Stop::Outcome(Outcome::NoSpace, reason));
+        }
+        if tier.is_whole() && self.reach_bytes() > self.segment.length() {
+            let reason = "the tier cannot keep the room that is promised behind its end";
+            return Err(Stop::Outcome(Outcome::NoSpace, reason.into()));
+        }
+        Ok(())
+    }
+
+    /// What the finished file is to its object.
+    fn final_role(&self) -> Role {
+        match self.one.request.wish {
+            MoveWish::Copy => Role::Copy,
+            _ => Role::Primary,
+        }
+    }
+
     fn make_file(&self) -> Result<(Arc<Site>, Box<dyn Object>)> {
         let file = self.shared.catalog.number()?;
         let place = Place { tier: self.to(), file, generation: file, epoch: self.shared.epoch };
         let site = Site::new(place, self.entry.object_id, self.segment.number);
+        // One that is there only once it is whole is never unfinished.
+        let is_whole = self.shared.tier(self.to()).is_whole();
+        let role = if is_whole { self.final_role() } else { Role::Partial };
         let how = Open {
             create: Create::New,
             semantics: Semantics::at_level(Persistency::None),
-            identity: self.identity(&site, Role::Partial),
+            identity: self.identity(&site, role),
             size_hint_bytes: Some(self.segment.length()),
             ..Open::default()
         };

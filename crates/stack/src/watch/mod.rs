@@ -96,7 +96,7 @@ impl Watches {
         wanting.for_each(|queue| queue.push(&told));
     }
 
-    fn watch(self: &Arc<Self>, filter: &WatchFilter) -> Result<Watcher> {
+    pub(crate) fn watch(self: &Arc<Self>, filter: &WatchFilter) -> Result<Watcher> {
         let mut state = crate::lock(&self.state);
         if state.is_closed {
             return Err(closed());
@@ -198,17 +198,6 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.watches.leave(&self.queue);
-    }
-}
-
-impl crate::Stack {
-    /// Watches what happens from now on.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` where too many watch, `Unreachable` for a store that was closed.
-    pub fn watch(&self, filter: &WatchFilter) -> Result<Watcher> {
-        self.inner.shared.watches.watch(filter)
     }
 }
 

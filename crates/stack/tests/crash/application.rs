@@ -200,6 +200,7 @@ impl<'a> Application<'a> {
         self.sync(&gone, &*lost)?;
         self.delete(&gone)?;
         drop(lost);
+        self.run_with_holes()?;
         let first = self.create(&twice)?;
         self.write(&twice, &*first, 0, 6400)?;
         drop(first);
@@ -221,10 +222,109 @@ impl<'a> Application<'a> {
         self.close()
     }
 
+    /// What is done to an object with holes: its account is what is allocated.
+    fn run_with_holes(&mut self) -> Result<()> {
+        let holes = key("holes");
+        let object = self.create(&holes)?;
+        self.write(&holes, &*object, 0, 640)?;
+        self.write(&holes, &*object, 40_960, 640)?;
+        self.set_len(&holes, &*object, 90_000)?;
+        self.migrate(&holes, SLOW, MoveKind::Move)?;
+        self.write(&holes, &*object, 20_480, 9600)?;
+        self.migrate(&holes, FAST, MoveKind::Promote)?;
+        self.punch(&holes, &*object, 0..24_576)?;
+        self.promise(&holes, &*object, 60_000..70_000)?;
+        self.promise(&holes, &*object, 95_000..99_000)?;
+        self.write(&holes, &*object, 64_000, 3200)?;
+        self.sync(&holes, &*object)?;
+        self.migrate(&holes, SLOW, MoveKind::Move)?;
+        self.set_len(&holes, &*object, 62_000)?;
+        self.migrate(&holes, FAST, MoveKind::Copy)?;
+        self.set_len(&holes, &*object, 80_000)?;
+        drop(object);
+        self.migrate(&holes, FAST, MoveKind::Move)
+    }
+
+    fn punch(&mut self, name: &Key, object: &dyn Object, range: Range<usize>) -> Result<()> {
+        let mut next = self.now(name);
+        next[range.clone()].fill(0);
+        self.step(name, Some(next), |_| object.punch(range.start as u64..range.end as u64))
+    }
+
     /// Creates so many objects that whole tiers are synced.
     pub(crate) fn run_large(&mut self) -> Result<()> {
         self.create_together("many", 140)?;
         self.close()
+    }
+
+    /// Replaces objects as a whole, and leaves one draft unpublished.
+    pub(crate) fn run_puts(&mut self) -> Result<()> {
+        // Objects whose name begins with "cut" have segments of 4 KiB.
+        for name in ["one", "cut"].map(key) {
+            let object = self.create(&name)?;
+            self.write(&name, &*object, 0, 9600)?;
+            self.sync(&name, &*object)?;
+            drop(object);
+            self.put(&name, 3200)?;
+            self.put(&name, 12_800)?;
+            self.migrate(&name, SLOW, MoveKind::Copy)?;
+            self.put(&name, 640)?;
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+            self.put(&name, 9600)?;
+            let draft = self.stack().draft(&name, &Open::create())?;
+            draft.object().write(0, &[1; 6000])?;
+            self.put(&name, 6400)?;
+        }
+        self.close()
+    }
+
+    /// Moves objects to a tier that takes whole objects only, and changes them there in every way.
+    pub(crate) fn run_whole(&mut self) -> Result<()> {
+        // Objects whose name begins with "cut" have segments of 4 KiB.
+        for name in ["one", "cut"].map(key) {
+            let object = self.create(&name)?;
+            self.write(&name, &*object, 0, 9600)?;
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+            self.write(&name, &*object, 3200, 640)?;
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+            self.sync(&name, &*object)?;
+            self.set_len(&name, &*object, 12_000)?;
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+            self.set_len(&name, &*object, 5000)?;
+            // A copy there becomes the primary and goes back, without a byte.
+            self.migrate(&name, SLOW, MoveKind::Copy)?;
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+            self.migrate(&name, FAST, MoveKind::Promote)?;
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+            self.migrate(&name, FAST, MoveKind::Promote)?;
+            self.write(&name, &*object, 4000, 640)?;
+            drop(object);
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+            self.put(&name, 640)?;
+            self.migrate(&name, SLOW, MoveKind::Move)?;
+        }
+        let gone = key("gone");
+        let lost = self.create(&gone)?;
+        self.write(&gone, &*lost, 0, 3200)?;
+        self.migrate(&gone, SLOW, MoveKind::Move)?;
+        self.delete(&gone)?;
+        self.scrub()?;
+        drop(lost);
+        self.close()
+    }
+
+    /// Replaces an object as a whole.
+    pub(crate) fn put(&mut self, name: &Key, bytes: usize) -> Result<()> {
+        self.version += 1;
+        let data = stamped(7, self.version, 0, bytes);
+        self.expected(name).begin_put(data.clone());
+        let how = Open::create().with_semantics(self.semantics());
+        self.stack().put(name, &data, &how)?;
+        self.heard()?;
+        if self.survives(self.level) {
+            self.expected(name).settle();
+        }
+        Ok(())
     }
 
     pub(crate) fn close(&mut self) -> Result<()> {

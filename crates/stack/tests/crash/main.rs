@@ -2,7 +2,7 @@
 //! A crash at every failpoint, at each level, then recovery, then everything that was promised.
 
 mod application;
-#[path = "../common/mod.rs"]
+#[path = "../stack/common/mod.rs"]
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,13 +130,22 @@ type Scenario = fn(&mut Application<'_>) -> Result<()>;
 
 const USUAL: Scenario = |application| application.run();
 const LARGE: Scenario = |application| application.run_large();
+const WHOLE: Scenario = |application| application.run_whole();
+const PUTS: Scenario = |application| application.run_puts();
 
 /// How often the scenario visits each failpoint.
 fn visits_of_run(level: Persistency, scenario: Scenario) -> BTreeMap<String, u64> {
-    let world = world();
+    visits_of_run_in(&world(), level, scenario)
+}
+
+fn visits_of_run_in(
+    world: &World,
+    level: Persistency,
+    scenario: Scenario,
+) -> BTreeMap<String, u64> {
     let stack = world.create_with(|parts| set_up(parts, level));
     world.failpoints().count();
-    let mut application = Application::new(&world, stack, level, Crash::Process);
+    let mut application = Application::new(world, stack, level, Crash::Process);
     scenario(&mut application).expect("without a crash nothing fails");
     world.failpoints().visits()
 }
@@ -147,8 +156,13 @@ fn chosen(visits: u64) -> BTreeSet<u64> {
 }
 
 fn crash_everywhere(level: Persistency, scenario: Scenario) {
+    crash_everywhere_in(world, level, scenario);
+}
+
+fn crash_everywhere_in(world: fn() -> World, level: Persistency, scenario: Scenario) {
     let mut cases = Vec::new();
-    for (index, (failpoint, visits)) in visits_of_run(level, scenario).into_iter().enumerate() {
+    let run = visits_of_run_in(&world(), level, scenario);
+    for (index, (failpoint, visits)) in run.into_iter().enumerate() {
         for visit in chosen(visits) {
             let at = Crashing { failpoint: failpoint.clone(), visit };
             let crashes = crashes(index as u64 * 7 + visit).into_iter();
@@ -178,10 +192,27 @@ fn nothing_promised_is_lost_by_a_crash_at_level_storage() {
     crash_everywhere(Persistency::Storage, USUAL);
 }
 
+/// The slow tier takes whole objects only: what is written there is recalled first.
+#[test]
+fn nothing_promised_is_lost_above_a_tier_of_whole_objects() {
+    // At level `none` nothing is promised of what a put replaces.
+    for level in [Persistency::Process, Persistency::Storage] {
+        crash_everywhere_in(|| World::two().whole("slow"), level, WHOLE);
+    }
+}
+
 #[test]
 fn nothing_promised_is_lost_where_whole_tiers_are_synced() {
     for level in LEVELS {
         crash_everywhere(level, LARGE);
+    }
+}
+
+#[test]
+fn a_crash_in_a_put_leaves_the_old_value_or_the_new() {
+    // At level `none` nothing is promised of either.
+    for level in [Persistency::Process, Persistency::Storage] {
+        crash_everywhere(level, PUTS);
     }
 }
 
@@ -265,7 +296,7 @@ fn crash_twice(
 fn every_failpoint_is_visited() {
     let visited: BTreeSet<_> = LEVELS
         .into_iter()
-        .flat_map(|level| [USUAL, LARGE].map(|scenario| visits_of_run(level, scenario)))
+        .flat_map(|level| [USUAL, LARGE, PUTS].map(|scenario| visits_of_run(level, scenario)))
         .flat_map(BTreeMap::into_keys)
         .collect();
     let visited = Mutex::new(visited);

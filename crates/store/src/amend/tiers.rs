@@ -73,10 +73,11 @@ fn sections<'a>(document: &'a mut DocumentMut, origin: &str) -> Result<&'a mut A
 }
 
 fn find(list: &ArrayOfTables, name: &str) -> Result<usize> {
-    let is_it = |section: &Table| section.get("name").and_then(Item::as_str) == Some(name);
-    list.iter().position(is_it).ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, OPERATION)
-            .because(format!("the configuration has no tier {name:?}"))
+    let named = |section: &Table| section.get("name").and_then(Item::as_str).map(str::to_owned);
+    let names: Vec<_> = list.iter().map(|section| named(section).unwrap_or_default()).collect();
+    names.iter().position(|one| one == name).ok_or_else(|| {
+        let reason = format!("the configuration has no tier {name:?}; it has {}", names.join(", "));
+        Error::new(ErrorKind::NotFound, OPERATION).because(reason)
     })
 }
 

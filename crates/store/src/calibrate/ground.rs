@@ -3,11 +3,12 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Advice, fadvise, fstatfs};
 use terrace_core::{
     Backend, Buffer, Clock, Cursor, FileLease, Key, Object, Open, Persistency, Random, Result,
-    Semantics,
+    Semantics, Writes,
 };
 
 /// Where objects of calibrations are on a tier: no object of a store is ever there.
@@ -38,6 +39,8 @@ pub(super) struct Ground<'a> {
     noise: Buffer,
     /// What the caches of a processor have no room for beside anything else; made when it is needed.
     other: OnceLock<Vec<u64>>,
+    /// Objects that were made as writes.
+    written: AtomicU64,
 }
 
 /// One object with what it holds.
@@ -70,7 +73,7 @@ impl<'a> Ground<'a> {
         let mut noise = Buffer::zeroed(each_bytes as usize);
         Random::new(0).fill(&mut noise);
         let (objects, other) = (Vec::new(), OnceLock::new());
-        let mut ground = Self { backend, clock, objects, noise, other };
+        let mut ground = Self { backend, clock, objects, noise, other, written: AtomicU64::new(0) };
         for index in 0..count {
             if index > 0 && is_over() {
                 break;
@@ -177,8 +180,32 @@ impl<'a> Ground<'a> {
         let began_ns = self.clock.now_ns();
         let object = self.backend.open(&key, &Open { semantics, ..Open::create_new() })?;
         object.write_at(0, &[IoSlice::new(&self.noise[..bytes as usize])])?;
+        if self.is_whole() {
+            // Else it would not be there.
+            object.sync()?;
+        }
         drop(object);
         Ok(self.since(began_ns))
+    }
+
+    /// Whether objects are written once, as a whole: a write is one that makes an object.
+    fn is_whole(&self) -> bool {
+        self.backend.capability().writes == Writes::Whole
+    }
+
+    /// Makes an object of these bytes, and deletes it; how long making it took, in seconds.
+    fn make_whole(&self, bytes: u64) -> Result<f64> {
+        let number = self.written.fetch_add(1, Ordering::Relaxed);
+        let key = Key::new(NAMESPACE, &format!("written-{number}"))?;
+        let semantics = Semantics { persistency: Persistency::None, ..Semantics::default() };
+        let how = Open { semantics, size_hint_bytes: Some(bytes), ..Open::create_new() };
+        let began_ns = self.clock.now_ns();
+        let object = self.backend.open(&key, &how)?;
+        object.write_at(0, &[IoSlice::new(&self.noise[..bytes as usize])])?;
+        object.sync()?;
+        let took_s = self.since(began_ns);
+        self.backend.delete(&key)?;
+        Ok(took_s)
     }
 
     /// Deletes what [`Ground::create`] made.
@@ -189,6 +216,9 @@ impl<'a> Ground<'a> {
 
     /// Writes; how long it took, in seconds.
     pub(super) fn write(&self, at: At, bytes: u64) -> Result<f64> {
+        if self.is_whole() {
+            return self.make_whole(bytes);
+        }
         let began_ns = self.clock.now_ns();
         let object = &self.objects[at.object].object;
         object.write_at(at.offset_bytes, &[IoSlice::new(&self.noise[..bytes as usize])])?;

@@ -183,7 +183,7 @@ pub fn calibrate(
         let how = How {
             time: each,
             room_bytes: room[index],
-            is_durable: settings.persistency == Persistency::Storage,
+            is_durable: settings.persistency >= Persistency::Storage,
             is_thorough: options.is_thorough,
         };
         let mut one = measure_tier(&tier.name, &*opened[index].backend, &*clock, &how, is_stopped)
@@ -441,9 +441,9 @@ fn choose(settings: &Settings, names: &[String]) -> Result<Vec<usize>> {
 }
 
 fn lock(directory: &Directory) -> Result<Lock> {
-    Lock::try_take(directory, Access::Write)?.ok_or_else(|| {
-        Error::new(ErrorKind::Busy, OPERATION)
-            .because("somebody has the store open, whose work and this would measure each other")
-            .with("directory", directory.path().display())
+    Lock::try_take(directory, Access::Write, None)?.ok_or_else(|| {
+        let reason =
+            "another process has the store open, whose work and this would measure each other";
+        Lock::busy(directory, OPERATION, reason)
     })
 }

@@ -125,6 +125,9 @@ pub(crate) enum Call {
     /// Goes on until the caller ends it.
     Watch(WatchFilter),
     Quotas,
+    SpaceOf {
+        namespace: String,
+    },
     SetQuota {
         namespace: String,
         bytes_max: Option<u64>,

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use terrace_client::{CallAnswer, Heard, Remote, RemoteKv};
 use terrace_core::{
     Access, Applied, Backend, Clock, Error, ErrorKind, Kv, KvRange, Pair, Persistency, Result,
+    Space,
 };
 use terrace_stack::report::ScrubReport;
 use terrace_stack::{Notice, ScrubOptions, WatchFilter};
@@ -18,6 +19,7 @@ use super::{nanoseconds, socket};
 use crate::cluster::Cluster;
 use crate::directory::Directory;
 use crate::in_use::InUse;
+use crate::lock::Lock;
 use crate::watch::Seen;
 
 /// A store that another process owns. Clones are the same session.
@@ -27,6 +29,8 @@ pub(crate) struct Link {
     /// Its objects.
     pub(crate) backend: Arc<dyn Backend>,
     owners: Owners,
+    /// Its directory, where its owner is a process of this machine.
+    directory: Option<Directory>,
     /// Whether somebody serves it to other machines, too, and can be asked about that.
     has_server: bool,
     /// The file systems that are in use through it.
@@ -64,6 +68,13 @@ impl Asking for Remote {
     }
 }
 
+/// Capacity and use on one server as a namespace sees them.
+pub(crate) fn space_on(remote: &Remote, namespace: &str) -> Result<Space> {
+    let call = Call::SpaceOf { namespace: namespace.into() };
+    let (capacity_bytes, used_bytes) = read(&remote.exchange(&call, &[], &mut |_, _| {})?)?;
+    Ok(Space { capacity_bytes, used_bytes, file_system: None })
+}
+
 impl Link {
     /// A store that another process of this machine owns.
     ///
@@ -76,7 +87,17 @@ impl Link {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
         let remote = socket::connect(directory, access, clock)?;
-        Ok(Self { has_server: false, ..Self::over(remote, clock) })
+        let directory = Some(directory.clone());
+        Ok(Self { has_server: false, directory, ..Self::over(remote, clock) })
+    }
+
+    /// The error of what only the process can do that owns the store.
+    pub(crate) fn busy(&self, operation: &'static str) -> Error {
+        const REASON: &str = "another process owns the store";
+        match &self.directory {
+            Some(directory) => Lock::busy(directory, operation, REASON),
+            None => Error::new(ErrorKind::Busy, operation).because(REASON),
+        }
     }
 
     /// A store behind a server.
@@ -85,6 +106,7 @@ impl Link {
             asking: Arc::new(remote.clone()),
             backend: Arc::new(remote.clone()),
             owners: Owners::One(remote),
+            directory: None,
             has_server: true,
             files: InUse::default(),
             clock: Arc::clone(clock),
@@ -98,6 +120,7 @@ impl Link {
             backend: cluster.striped(),
             asking: Arc::clone(&cluster) as _,
             owners: Owners::Many(cluster),
+            directory: None,
             has_server: true,
             files: InUse::default(),
             clock: Arc::clone(clock),
@@ -119,6 +142,11 @@ impl Link {
             Owners::One(remote) => vec![(remote.target(), remote)],
             Owners::Many(cluster) => cluster.servers(),
         }
+    }
+
+    /// Gives up servers that send nothing, as [`Remote::end_soon`].
+    pub(crate) fn end_soon(&self) {
+        self.file_servers().into_iter().for_each(|(_, remote)| remote.end_soon());
     }
 
     /// The server that it is behind, if it is.
@@ -143,6 +171,14 @@ impl Link {
         match &self.owners {
             Owners::One(remote) => Ok(remote.kv(namespace)),
             Owners::Many(cluster) => cluster.kv(namespace),
+        }
+    }
+
+    /// Capacity and use as a namespace sees them.
+    pub(crate) fn space_of(&self, namespace: &str) -> Result<Space> {
+        match &self.owners {
+            Owners::One(remote) => space_on(remote, namespace),
+            Owners::Many(cluster) => cluster.space_of(namespace),
         }
     }
 
@@ -258,7 +294,7 @@ impl Link {
         max: usize,
     ) -> Result<Vec<Pair>> {
         let range = KvRange::prefix(prefix);
-        let range = after.map_or_else(|| range.clone(), |after| range.after(after));
+        let range = after.map_or_else(|| range.clone(), |after| range.rest_after(after));
         self.kv(namespace)?.scan(&range, max)
     }
 }

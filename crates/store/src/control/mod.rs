@@ -13,7 +13,7 @@ mod socket;
 use std::time::Duration;
 
 pub(crate) use call::Call;
-pub(crate) use link::{Asking, Link};
+pub(crate) use link::{Asking, Link, space_on};
 pub(crate) use service::{Answer, Offer};
 pub(crate) use socket::serve;
 

@@ -260,6 +260,10 @@ pub(super) fn carry_out(
         Call::ScrubStatus => Answer::json(&stack.scrub_status()?),
         Call::Watch(filter) => watch(stack, &filter, caller),
         Call::Quotas => Answer::json(&stack.quotas()),
+        Call::SpaceOf { namespace } => {
+            let space = stack.space_of(&namespace)?;
+            Answer::json(&(space.capacity_bytes, space.used_bytes))
+        }
         Call::SetQuota { namespace, bytes_max, objects_max } => {
             Answer::json(&stack.set_quota(&namespace, bytes_max, objects_max)?)
         }

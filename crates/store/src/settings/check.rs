@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use terrace_backends::BACKENDS;
 use terrace_backends::kv::ENGINES;
+use terrace_backends::{BACKENDS, SERVICES};
 use terrace_core::{Persistency, Result, TierView, View};
 use terrace_policies::POLICIES;
 
 use super::paths::{self, Place};
 use super::section::{Section, nearest};
-use super::{PolicySettings, PolicySource, Settings};
+use super::{PolicySettings, PolicySource, Settings, TierSettings};
 
 /// Where the settings came from, to point at what is wrong.
 pub(super) struct Sections<'a> {
@@ -44,11 +44,23 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
                 format!("tiers {first} and {second} have one name; different are expected");
             return Err(section.wrong("name", reason));
         }
+        if let Some(service) = SERVICES.iter().find(|entry| entry.name == tier.backend) {
+            check_service(tier, section)?;
+            levels.push(service.persistency);
+            continue;
+        }
         let backend =
             BACKENDS.iter().find(|entry| entry.name == tier.backend).ok_or_else(|| {
-                let known: Vec<_> = BACKENDS.iter().map(|entry| entry.name).collect();
+                let services = SERVICES.iter().map(|entry| entry.name);
+                let known: Vec<_> =
+                    BACKENDS.iter().map(|entry| entry.name).chain(services).collect();
                 section.wrong("backend", unknown("backend", &tier.backend, &known))
             })?;
+        if tier.s3.is_some() {
+            let reason =
+                format!("a {} tier has no `bucket`; the backend s3 is expected", backend.name);
+            return Err(section.wrong("bucket", reason));
+        }
         match (&tier.path, backend.needs_path) {
             (None, true) => {
                 let reason = "it has no `path`; the directory for its files is expected";
@@ -68,6 +80,20 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
     Ok(levels)
 }
 
+fn check_service(tier: &TierSettings, section: &Section<'_>) -> Result<()> {
+    if tier.s3.is_none() {
+        return Err(section.wrong("bucket", "it has no `bucket`; the name of one is expected"));
+    }
+    if tier.path.is_some() {
+        let reason = format!(
+            "a {} tier keeps nothing in a directory; no `path` is expected, or the backend file",
+            tier.backend
+        );
+        return Err(section.wrong("path", reason));
+    }
+    Ok(())
+}
+
 fn check_catalog(settings: &Settings, section: &Section<'_>) -> Result<()> {
     let engine = &settings.catalog.engine;
     let known: Vec<_> = ENGINES.iter().map(|entry| entry.name).collect();
@@ -84,7 +110,7 @@ fn check_catalog(settings: &Settings, section: &Section<'_>) -> Result<()> {
 
 /// A memory catalog forgets what is in the files of a tier; nobody would ever remove them.
 fn check_forgetting(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
-    let kept = settings.tiers.iter().find(|tier| tier.path.is_some());
+    let kept = settings.tiers.iter().find(|tier| tier.path.is_some() || tier.s3.is_some());
     match kept {
         Some(tier) if !settings.keeps_catalog() => {
             let reason = format!(
@@ -105,7 +131,13 @@ fn check_persistency(
     sections: &Sections<'_>,
 ) -> Result<()> {
     let asked = settings.persistency;
-    let given = levels.iter().copied().max().unwrap_or(Persistency::None);
+    // What takes whole objects only has no new ones.
+    let is_written = |(tier, _): &(&TierSettings, &Persistency)| tier.s3.is_none();
+    let given = settings.tiers.iter().zip(levels).filter(is_written).map(|(_, level)| *level).max();
+    let Some(given) = given else {
+        // The stack refuses it, and says why.
+        return Ok(());
+    };
     let store = &sections.store;
     let default = if store.has("persistency") { "" } else { " (the default)" };
     if asked > given {

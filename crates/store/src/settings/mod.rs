@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The configuration of a store: what `terrace.toml` may say, checked before anything is changed.
 //!
-//! `docs/configuration.md` is the same for people.
+//! `docs/reference/configuration.md` is the same for people.
 
 mod check;
 mod example;
@@ -16,6 +16,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use terrace_backends::object::S3Settings;
 use terrace_core::{Error, Figures, Persistency, Result, Watermarks, units};
 
 /// Longest configuration that is read.
@@ -55,10 +56,12 @@ pub struct Settings {
 pub struct TierSettings {
     /// Its name: letters, digits, `_` and `-`.
     pub name: String,
-    /// The backend: `file`, `memory` or `null`.
+    /// The backend: `file`, `memory`, `null` or `s3`.
     pub backend: String,
     /// Where a `file` tier keeps its bytes; `None` for the others.
     pub path: Option<PathBuf>,
+    /// Where the bucket of an `s3` tier is; `None` for the others.
+    pub s3: Option<S3Settings>,
     /// What it can do and what it costs.
     pub figures: Figures,
     /// What its device has beside that, for replays.
@@ -258,7 +261,8 @@ pub enum PolicySource {
 }
 
 impl Settings {
-    /// Reads the text of a configuration; `origin` is the name of its file, for messages.
+    /// Reads the text of a configuration; `origin` is the name of its file, for messages, and empty for a text
+    /// that is in no file, whose messages name no position.
     ///
     /// Paths stay as they are given.
     ///

@@ -38,6 +38,9 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     for path in settings.tiers.iter_mut().filter_map(|tier| tier.path.as_mut()) {
         *path = dir.join(&*path);
     }
+    for bucket in settings.tiers.iter_mut().filter_map(|tier| tier.s3.as_mut()) {
+        bucket.credentials = bucket.credentials.as_ref().map(|file| dir.join(file));
+    }
     if let Some(trace) = &mut settings.trace {
         trace.path = dir.join(&trace.path);
     }

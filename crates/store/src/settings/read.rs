@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use terrace_backends::object::S3Settings;
 use terrace_core::{Figures, Persistency, Result, TierIndex, Watermarks, units};
 use toml::Spanned;
 use toml::de::DeTable;
@@ -73,7 +74,10 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
 
 fn read_persistency(store: &Section<'_>) -> Result<Option<Persistency>> {
     let Some(word) = store.text("persistency", "process")? else { return Ok(None) };
-    word.parse().map(Some).map_err(|_| {
+    let level = word.parse().ok();
+    // No store promises more to its objects yet.
+    let level = level.filter(|level| *level <= Persistency::Storage);
+    level.map(Some).ok_or_else(|| {
         let word = word.escape_debug();
         let right = "one of none, process, storage is expected";
         store.wrong("persistency", format!("`persistency` is \"{word}\"; {right}"))
@@ -98,12 +102,70 @@ fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
         name: name.into(),
         backend: section.text("backend", "file")?.unwrap_or("file").into(),
         path: read_path(section, "path", "fast")?,
+        s3: read_bucket(section)?,
         device: read_device(section, &figures)?,
         recently_used: read_recently_used(section)?,
         figures,
         watermarks: read_watermarks(&section.section("watermarks", "watermarks")?)?,
         throttle,
     })
+}
+
+/// Longest deadline of a request to a bucket: its credentials and its signature must outlive it.
+const DEADLINE_MAX: Duration = Duration::from_secs(300);
+
+fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
+    const OWN: [&str; 6] = ["prefix", "endpoint", "region", "credentials", "profile", "deadline"];
+    let Some(bucket) = section.text("bucket", "my-bucket")? else {
+        return match OWN.into_iter().find(|key| section.has(key)) {
+            Some(key) => {
+                let reason = format!("`{key}` says nothing without `bucket`; both are expected");
+                Err(section.wrong(key, reason))
+            }
+            None => Ok(None),
+        };
+    };
+    let is_of_bucket = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if bucket.is_empty() || !bucket.chars().all(is_of_bucket) {
+        let bucket = bucket.escape_debug();
+        let right = "letters from a to z, digits, `.`, `_` and `-` are expected";
+        return Err(section.wrong("bucket", format!("`bucket` is \"{bucket}\"; {right}")));
+    }
+    let prefix = section.text("prefix", "terrace/store1")?.unwrap_or_default();
+    let is_of_prefix =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/' | '=');
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.');
+    let is_legal = prefix.chars().all(is_of_prefix) && prefix.split('/').all(is_part);
+    if !prefix.is_empty() && !is_legal {
+        let prefix = prefix.escape_debug();
+        let right = "parts of letters from a to z, digits, `_`, `-`, `=` and `.` inside are \
+                     expected, with one `/` between them";
+        return Err(section.wrong("prefix", format!("`prefix` is \"{prefix}\"; {right}")));
+    }
+    let endpoint = section.text("endpoint", "https://s3.example.org")?;
+    if let Some(endpoint) = endpoint {
+        let host = ["http://", "https://"].into_iter().find_map(|it| endpoint.strip_prefix(it));
+        // Credentials have no place in a configuration, which is shown to people.
+        let is_host = |host: &str| !host.is_empty() && !host.contains(['@', '?', '#', ' ']);
+        if !host.is_some_and(is_host) {
+            let right = "http:// or https:// and a host is expected, without user and password";
+            return Err(section.wrong("endpoint", format!("`endpoint` is no address; {right}")));
+        }
+    }
+    let deadline = section.duration("deadline")?.unwrap_or(S3Settings::DEADLINE);
+    if deadline.is_zero() || deadline > DEADLINE_MAX {
+        let right = "a duration above zero and at most 5min is expected";
+        return Err(section.wrong("deadline", format!("`deadline` is out of bounds; {right}")));
+    }
+    Ok(Some(S3Settings {
+        bucket: bucket.into(),
+        prefix: prefix.into(),
+        endpoint: endpoint.map(Into::into),
+        region: section.text("region", "eu-central-1")?.map(Into::into),
+        credentials: read_path(section, "credentials", "/etc/terrace/s3-credentials")?,
+        profile: section.text("profile", "default")?.map(Into::into),
+        deadline,
+    }))
 }
 
 /// What is not given is as the throttle makes it: the tier is never faster than that.

@@ -10,7 +10,7 @@ use terrace_core::{Error, Result, units};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Every section with its keys. `docs/configuration.md` has a row for each.
+/// Every section with its keys. `docs/reference/configuration.md` has a row for each.
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("", &["store", "tier", "catalog", "policy", "trace", "scrub"]),
     (
@@ -30,6 +30,13 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "name",
             "backend",
             "path",
+            "bucket",
+            "prefix",
+            "endpoint",
+            "region",
+            "credentials",
+            "profile",
+            "deadline",
             "capacity",
             "latency",
             "bandwidth",
@@ -101,8 +108,12 @@ impl<'a> Source<'a> {
         let before = self.text.get(..offset_bytes).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        let place = format!("{}:{line}:{column}", self.origin);
-        Error::invalid("use the configuration", format!("{place}: {reason}"))
+        let reason = match self.origin {
+            // The text is in no file in which a person could look up a line.
+            "" => reason.to_string(),
+            origin => format!("{origin}:{line}:{column}: {reason}"),
+        };
+        Error::invalid("use the configuration", reason)
     }
 }
 
@@ -362,12 +373,13 @@ fn keys_of(kind: &str) -> &'static [&'static str] {
 fn unknown_key(kind: &str, key: &str) -> String {
     let place = if kind.is_empty() { "here".into() } else { format!("in {kind}") };
     let elsewhere = || SECTIONS.iter().find(|(_, keys)| keys.contains(&key));
-    let right = match (nearest(key, keys_of(kind)), elsewhere()) {
-        (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, Some((section, _))) if !section.is_empty() => format!("it belongs in {section}"),
-        _ => format!("known are {}", keys_of(kind).join(", ")),
+    let near = match (nearest(key, keys_of(kind)), elsewhere()) {
+        (Some(near), _) => format!("did you mean `{near}`? "),
+        (None, Some((section, _))) if !section.is_empty() => format!("it belongs in {section}; "),
+        _ => String::new(),
     };
-    format!("there is no `{}` {place}; {right}", key.escape_debug())
+    let known = keys_of(kind).join(", ");
+    format!("there is no `{}` {place}; {near}known are {known}", key.escape_debug())
 }
 
 /// The word that somebody who typed `typed` may have meant.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use terrace_backends::object::S3Settings;
 use terrace_core::{Error, ErrorKind, Persistency};
 
 use super::section::SECTIONS;
@@ -20,18 +21,18 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[[tier]]\nname = \"a\"\nname = \"b\"", "3:1", &["duplicate key"]),
     ("[[tier]]\nname = \"ä\" x", "2:12", &[]),
     // Keys.
-    ("[stor]\n", "1:2", &["`stor`", "did you mean `store`?"]),
+    ("[stor]\n", "1:2", &["`stor`", "did you mean `store`? known are store, tier, catalog"]),
     ("[tiers]\n", "1:2", &["did you mean `tier`?"]),
-    ("persistency = \"none\"\n", "1:1", &["`persistency`", "it belongs in [store]"]),
-    ("[store]\ncapacity = \"1GB\"", "2:1", &["`capacity`", "it belongs in [[tier]]"]),
+    ("persistency = \"none\"\n", "1:1", &["`persistency`", "it belongs in [store]; known are store, tier"]),
+    ("[store]\ncapacity = \"1GB\"", "2:1", &["`capacity`", "it belongs in [[tier]]; known are persistency"]),
     ("[store]\ncolour = 1", "2:1", &["`colour`", "known are persistency, move_threads"]),
     ("[store]\nmove-threads = 1", "2:1", &["did you mean `move_threads`?"]),
-    ("[[tier]]\nname = \"a\"\n  capcity = \"1GB\"", "3:3", &["did you mean `capacity`?"]),
+    ("[[tier]]\nname = \"a\"\n  capcity = \"1GB\"", "3:3", &["did you mean `capacity`? known are name, backend"]),
     ("[[tier]]\nname = \"a\"\nzeta = 1\nalpha = 1", "3:1", &["`zeta`"]),
-    ("[[tier]]\nname = \"a\"\nwatermarks = { hihg = 0.9 }", "3:16", &["did you mean `high`?"]),
-    ("[[tier]]\nname = \"a\"\nthrottle = { latncy = \"1s\" }", "3:14", &["did you mean `latency`?"]),
-    ("TIER[catalog]\nengin = \"fjall\"", "5:1", &["did you mean `engine`?"]),
-    ("TIER[policy]\nname = \"lru\"\nevrey = \"1s\"", "6:1", &["did you mean `every`?"]),
+    ("[[tier]]\nname = \"a\"\nwatermarks = { hihg = 0.9 }", "3:16", &["did you mean `high`? known are low, high, critical"]),
+    ("[[tier]]\nname = \"a\"\nthrottle = { latncy = \"1s\" }", "3:14", &["did you mean `latency`? known are latency,"]),
+    ("TIER[catalog]\nengin = \"fjall\"", "5:1", &["did you mean `engine`? known are engine, path"]),
+    ("TIER[policy]\nname = \"lru\"\nevrey = \"1s\"", "6:1", &["did you mean `every`? known are name, library"]),
     // Types and units.
     ("store = 1\n", "1:9", &["`store` is the number 1", "one section [store] is expected"]),
     ("[tier]\nname = \"a\"", "1:1", &["[[tier]]", "expected"]),
@@ -76,6 +77,19 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERidle_power = \"5\"", "4:14", &["\"5W\""]),
     ("TIERwatermarks = 0.9", "4:14", &["{ low = … }", "low, high, critical"]),
     ("TIERthrottle = true", "4:12", &["`throttle` is true", "latency"]),
+    // Buckets.
+    ("[[tier]]\nname = \"t\"\nbackend = \"s3\"", "1:1", &["no `bucket`", "the name of one"]),
+    ("[[tier]]\nname = \"t\"\nbackend = \"s3\"\nregion = \"x\"", "4:10", &["says nothing without `bucket`"]),
+    ("BUCKETpath = \"x\"", "5:8", &["a s3 tier", "no `path`"]),
+    ("TIERbucket = \"b\"", "4:10", &["a file tier has no `bucket`", "the backend s3"]),
+    ("[[tier]]\nname = \"t\"\nbucket = \"a b\"", "3:10", &["\"a b\"", "letters from a to z"]),
+    ("BUCKETprefix = \"/a\"", "5:10", &["\"/a\"", "one `/` between"]),
+    ("BUCKETprefix = \"a/../b\"", "5:10", &["one `/` between"]),
+    ("BUCKETendpoint = \"s3.example.org\"", "5:12", &["http:// or https://"]),
+    ("BUCKETendpoint = \"https://me:secret@host\"", "5:12", &["without user and password"]),
+    ("BUCKETdeadline = \"6min\"", "5:12", &["at most 5min"]),
+    ("BUCKET[catalog]\nengine = \"memory\"\n[store]\npersistency = \"none\"", "6:10", &["memory catalog forgets", "s3 tier"]),
+    ("[store]\npersistency = \"shared\"\nTIER", "2:15", &["\"shared\"", "none, process, storage"]),
     // Tiers.
     ("[[tier]]\npath = \"a\"", "1:1", &["no `name`", "\"fast\""]),
     ("[[tier]]\nname = \"\"\npath = \"a\"", "2:8", &["letters"]),
@@ -120,7 +134,7 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIER[trace]\npath = \"t/x\"", "5:8", &["inside that of tier \"t\""]),
     ("TIER[trace]\nmax_size = \"1MB\"", "5:12", &["too small", "4MiB"]),
     ("TIER[trace]\ndecisions = true\nhash_names = true", "6:14", &["decisions tell the names"]),
-    ("TIER[trace]\ndecision = true", "5:1", &["did you mean `decisions`?"]),
+    ("TIER[trace]\ndecision = true", "5:1", &["did you mean `decisions`? known are path, decisions"]),
     ("TIER[catalog]\nengine = \"fjal\"", "5:10", &["did you mean \"fjall\"?", "fjall, lmdb, memory"]),
     ("TIER[catalog]\nengine = \"memory\"\npath = \"c\"", "6:8", &["no `path`", "fjall"]),
     ("TIER[catalog]\nengine = \"memory\"", "5:10", &["lost with the process", "\"none\""]),
@@ -156,15 +170,22 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
         &["`high` is an array", "a text, a number"]),
 ];
 
+/// A tier in a bucket, without anything that need not be there.
+const BUCKET: &str = "[[tier]]\nname = \"t\"\nbackend = \"s3\"\nbucket = \"b\"\n";
+
+fn filled(text: &str) -> String {
+    text.replace("TIER", TIER).replace("BUCKET", BUCKET)
+}
+
 fn refusal(text: &str) -> Error {
-    match Settings::parse(&text.replace("TIER", TIER), "terrace.toml") {
+    match Settings::parse(&filled(text), "terrace.toml") {
         Ok(settings) => panic!("accepted:\n{text}\nas {settings:?}"),
         Err(error) => error,
     }
 }
 
 fn legal(text: &str) -> Settings {
-    Settings::parse(&text.replace("TIER", TIER), "terrace.toml").unwrap_or_else(|error| {
+    Settings::parse(&filled(text), "terrace.toml").unwrap_or_else(|error| {
         panic!("refused: {error}\n{text}");
     })
 }
@@ -184,6 +205,30 @@ fn a_mistake_is_refused_with_its_place_and_what_would_be_right() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), REFUSED.len(), wrong.join("\n\n"));
+}
+
+#[test]
+fn a_bucket_is_read() {
+    let text = "TIERBUCKETprefix = \"a/b\"\nendpoint = \"http://127.0.0.1:9000\"\nregion = \"eu\"\n\
+                credentials = \"keys\"\nprofile = \"me\"\ndeadline = \"5s\"\n";
+    // Both examples have one name.
+    let text = filled(text).replacen("name = \"t\"", "name = \"first\"", 1);
+    let settings = legal(&text);
+    let expected = S3Settings {
+        bucket: "b".into(),
+        prefix: "a/b".into(),
+        endpoint: Some("http://127.0.0.1:9000".into()),
+        region: Some("eu".into()),
+        credentials: Some("keys".into()),
+        profile: Some("me".into()),
+        deadline: Duration::from_secs(5),
+    };
+    assert_eq!(settings.tiers[1].s3, Some(expected));
+    let resolved = settings.resolved(Path::new("/srv/s")).expect("they are apart");
+    let bucket = resolved.tiers[1].s3.clone().expect("it is one");
+    assert_eq!(bucket.credentials, Some(PathBuf::from("/srv/s/keys")));
+    let least = legal(&filled("TIERBUCKET").replacen("name = \"t\"", "name = \"first\"", 1));
+    assert_eq!(least.tiers[1].s3, Some(S3Settings::new("b")));
 }
 
 #[test]
@@ -305,6 +350,7 @@ fn everything_that_is_said_is_read() {
             name: "ram".into(),
             backend: "memory".into(),
             path: None,
+            s3: None,
             figures,
             device: DeviceSettings {
                 seek: Duration::from_micros(70),
@@ -436,7 +482,7 @@ fn the_configuration_of_a_small_node_is_legal() {
 /// What the code reads, the page defines: each key has a row in the table of its section.
 #[test]
 fn every_key_is_on_the_page_of_the_configuration() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
     let page = std::fs::read_to_string(file).expect(file);
     for (section, keys) in SECTIONS.iter().filter(|(section, _)| !section.is_empty()) {
         let head = format!("\n## `{section}`\n");
@@ -451,7 +497,7 @@ fn every_key_is_on_the_page_of_the_configuration() {
 /// A page whose examples are wrong is worse than none.
 #[test]
 fn every_example_on_the_page_is_legal() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
     let page = std::fs::read_to_string(file).expect(file);
     let examples: Vec<_> = page.split("```toml\n").skip(1).collect();
     assert!(examples.len() >= 4, "{} examples", examples.len());

@@ -11,6 +11,7 @@ use terrace_store::{
     Backend, BackendExt, ErrorKind, FilesUse, MoveKind, ObjectExt, Open, Persistency, Store,
     SystemClock,
 };
+use terrace_testkit::versions;
 
 use crate::scene::{Scene, key};
 
@@ -306,4 +307,29 @@ fn only_one_of_the_servers_may_keep_a_file_system_of_a_name() {
     store.files("one").expect("the first tells");
     store.has_files("other").expect_err("the second may have it");
     store.create_files("other", &options).expect_err("the second may have it");
+}
+
+#[test]
+fn readers_over_several_servers_see_the_old_value_or_the_new() {
+    let servers = [one(), one()];
+    let stores = [(); 4].map(|()| open(&servers, "&stripe=1KiB"));
+    let [first, second, third, fourth] = &stores;
+    let name = key("a/replaced");
+    for writers in [&[first as &dyn Backend][..], &[first, second]] {
+        first.put(&name, &versions::content(0), &Open::create()).expect("puts");
+        versions::overwrite_beside_readers(
+            writers,
+            &[third, fourth],
+            &name,
+            &Open::create(),
+            versions::overwrites(100),
+            &|_| {},
+        );
+    }
+    first.delete(&name).expect("deletes");
+    for one in &servers {
+        // Pieces among them.
+        let left = one.owner.list_all(name.namespace(), "").expect("lists");
+        assert_eq!(left, [], "{}", one.address);
+    }
 }

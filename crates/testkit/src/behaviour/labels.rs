@@ -9,8 +9,8 @@ fn labelled(backend: &dyn Backend, create: Create, label: &[u8]) -> Open {
     how(backend, create, Access::Write).with_label(label)
 }
 
-/// Goal: a label is known to every handle and told by both kinds of stat, whatever is done with the
-/// bytes.
+/// Goal: a label is known to every handle and returned by both kinds of stat, whatever is done with
+/// the bytes.
 pub fn labels_are_kept(backend: &dyn Backend) {
     if !backend.capability().labels {
         return;
@@ -29,7 +29,8 @@ pub fn labels_are_kept(backend: &dyn Backend) {
     }
 }
 
-/// Goal: a label is never changed: who opens what is there gets the label it was created with.
+/// Goal: a label is never changed: opening an existing object returns the label it was created
+/// with.
 pub fn labels_never_change(backend: &dyn Backend) {
     if !backend.capability().labels {
         return;

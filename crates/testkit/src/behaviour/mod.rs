@@ -8,6 +8,7 @@
 mod batch;
 mod bytes;
 mod concurrency;
+mod drafts;
 mod labels;
 mod lifetime;
 mod listing;
@@ -27,6 +28,7 @@ use terrace_core::{
 pub use self::batch::*;
 pub use self::bytes::*;
 pub use self::concurrency::*;
+pub use self::drafts::*;
 pub use self::labels::*;
 pub use self::lifetime::*;
 pub use self::listing::*;
@@ -157,6 +159,10 @@ macro_rules! behaviour_suite {
             // labels
             labels_are_kept, labels_never_change, labels_go_with_their_objects,
             labels_need_the_capability,
+            // drafts
+            a_draft_is_seen_once_it_is_published, a_dropped_draft_leaves_nothing,
+            drafts_heed_what_is_there, handles_on_a_replaced_value_never_see_the_new_one,
+            a_put_without_room_leaves_the_old_value, readers_see_the_old_value_or_the_new,
             // names
             names_are_kept_apart, names_hold_any_character, long_names_are_kept_apart,
             names_may_begin_with_other_names, namespaces_are_apart, namespaces_hold_any_character,
@@ -207,6 +213,7 @@ mod tests {
             include_str!("batch.rs"),
             include_str!("bytes.rs"),
             include_str!("concurrency.rs"),
+            include_str!("drafts.rs"),
             include_str!("labels.rs"),
             include_str!("lifetime.rs"),
             include_str!("listing.rs"),

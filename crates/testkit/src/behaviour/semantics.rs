@@ -259,8 +259,8 @@ pub fn less_is_met_by_more(backend: &dyn Backend) {
     }
 }
 
-/// Goal: of a strict batch, nobody sees an operation whose predecessor he does not see, also where
-/// they are about different objects; one that fails does not stop those behind it.
+/// Goal: of a strict batch, no reader sees an operation without its predecessor, also where they
+/// are about different objects; one that fails does not stop those behind it.
 pub fn a_strict_batch_takes_effect_in_order(backend: &dyn Backend) {
     const ROUNDS: u64 = 30;
     let strict = Semantics { ordering: BatchOrdering::Strict, ..semantics(backend) };
@@ -283,7 +283,8 @@ pub fn a_strict_batch_takes_effect_in_order(backend: &dyn Backend) {
                 u64::from_le_bytes(bytes)
             };
             while !is_done.load(Ordering::SeqCst) {
-                // From the last to the first: who has seen an operation sees those before it.
+                // From the last to the first: a reader that has seen an operation sees those before
+                // it.
                 let seen: Vec<_> = objects.iter().rev().map(|object| round(&**object)).collect();
                 assert!(seen.is_sorted(), "from the last to the first: {seen:?}");
             }

@@ -10,8 +10,8 @@ use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
     Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, End, Error, ErrorKind,
-    FileLease, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary, Request,
-    Result, Semantics, Space, Stat, Superblock, execute_each, execute_strictly,
+    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary,
+    Request, Result, Semantics, Space, Stat, Superblock, Writes, execute_each, execute_strictly,
 };
 
 use super::file::SimFile;
@@ -60,6 +60,8 @@ impl SimBackend {
             leases: false,
             keeps_data: true,
             labels: false,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         };
         Self { place: Place { world: Arc::clone(world), tier, epoch }, target, capability }
     }
@@ -103,7 +105,7 @@ impl Backend for SimBackend {
         let mut state = self.place.enter(Operation::Open)?;
         let now_ns = state.wall_ns();
         let tier = &mut state.tiers[self.place.tier];
-        let is_durable = how.semantics.persistency == Persistency::Storage;
+        let is_durable = how.semantics.persistency >= Persistency::Storage;
         let file = match (tier.entries.get(key), how.create) {
             (Some(_), Create::New) => {
                 return Err(Error::new(ErrorKind::Exists, "create an object")
@@ -426,6 +428,10 @@ impl Object for SimObject {
             return Ok(None);
         }
         tier.lend(&self.key, self.file).map(Some)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        Ok(HeldGrowth::Unbounded)
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}

@@ -167,7 +167,8 @@ impl Kv for OpenKv {
     }
 }
 
-/// The writer's view: committed pairs, which nobody else changes meanwhile, under its own changes.
+/// The writer's view: committed pairs, which no other thread changes meanwhile, under its own
+/// changes.
 struct SimTxn<'a> {
     kv: &'a OpenKv,
     changes: Changes,

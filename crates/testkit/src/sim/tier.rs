@@ -29,7 +29,7 @@ pub struct StoredFile {
     pub length_bytes: u64,
     /// The room it takes; equal to the length where it has no holes.
     pub allocated_bytes: u64,
-    /// Who it is.
+    /// What it belongs to.
     pub identity: Option<Identity>,
 }
 
@@ -84,7 +84,7 @@ impl SimTier {
         self.world.lock().tiers[self.tier].faults = Faults::default();
     }
 
-    /// Lets somebody else take all room but `free_bytes`; `u64::MAX` gives it back.
+    /// Lets another user of the disk take all room but `free_bytes`; `u64::MAX` gives it back.
     pub fn fill(&self, free_bytes: u64) {
         let mut state = self.world.lock();
         let tier = &mut state.tiers[self.tier];
@@ -133,7 +133,7 @@ pub(super) struct TierState {
     capacity_bytes: u64,
     /// Sum of `allocated_bytes` of the named files.
     used_bytes: u64,
-    /// Taken by somebody else.
+    /// Taken by another user of the disk.
     foreign_bytes: u64,
     pub(super) entries: BTreeMap<Key, Entry>,
     /// Every state of each name that changed since the last sync of the names, the synced one

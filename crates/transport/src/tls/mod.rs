@@ -43,14 +43,14 @@ const ALERT: u8 = 21;
 /// Made by [`ClientTls::connect`] or [`ServerTls::accept`]. A server's end agrees on keys with
 /// its first reads, on the thread that reads; until then nothing can be written.
 ///
-/// Locks are taken in the order of the fields. That of the connection is never held while
-/// anybody waits for the socket, so that who reads and who writes do not wait for each other.
+/// Locks are taken in the order of the fields. That of the connection is never held while a thread
+/// waits for the socket, so that reader and writer do not wait for each other.
 pub struct TlsSocket {
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
     connection: Mutex<Connection>,
     socket: Socket,
-    /// Whether something encrypted waits for room in the socket, and nobody waits for that.
+    /// Whether encrypted bytes wait for room in the socket, and no thread waits for that.
     has_rest: AtomicBool,
     /// Whether this side wants to read no more.
     is_deaf: AtomicBool,
@@ -63,7 +63,7 @@ struct Incoming {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// What somebody is told, in plain, who does not begin with a handshake; `None` once one began.
+    /// The plain-text reply to a peer that does not begin with a handshake; `None` once one began.
     refusal: Option<Vec<u8>>,
 }
 
@@ -79,7 +79,7 @@ struct Outgoing {
 enum Found {
     /// So many decrypted bytes.
     Bytes(usize),
-    /// The other side said that nothing more comes.
+    /// The other side has closed its sending direction.
     End,
     /// More has to come.
     Nothing,
@@ -135,14 +135,14 @@ impl TlsSocket {
             let channel = connection
                 .export_keying_material([0; CHANNEL_BYTES], CHANNEL_LABEL, None)
                 .map_err(broken)?;
-            // Whoever was first set the same.
+            // The first thread set the same value.
             let _ = self.channel.set(channel);
         }
         let has_to_say = connection.wants_write();
         drop(connection);
         if has_to_say && let Ok(mut outgoing) = self.outgoing.try_lock() {
-            // Whoever writes at this moment sends it along. What the other side does not hear
-            // here it notices by itself.
+            // A thread that writes at this moment sends it along. What does not reach the other
+            // side here it notices by itself.
             let _ = self.send_now(&mut outgoing);
         }
         found
@@ -191,8 +191,8 @@ impl TlsSocket {
         while self.has_rest.load(Ordering::Acquire) {
             let ready = self.socket.wait_for_either()?;
             if ready.can_write {
-                // Whoever writes just now sends it before anything else; and where it cannot be sent
-                // any more, reading tells why.
+                // A thread that writes just now sends it before anything else; where it cannot be
+                // sent any more, reading returns the error.
                 let Ok(mut outgoing) = self.outgoing.try_lock() else { break };
                 if self.send_now(&mut outgoing).is_err() {
                     break;
@@ -217,7 +217,7 @@ impl TlsSocket {
         if let Some(refusal) = incoming.refusal.take()
             && !matches!(incoming.bytes[0], HANDSHAKE | ALERT)
         {
-            // Who does not hear it sees the connection end.
+            // A peer that does not receive it sees the connection end.
             let _ = self.socket.write_now(&refusal);
             self.socket.shutdown(Shutdown::Both);
             return Err(failure::not_encrypted());
@@ -256,7 +256,7 @@ impl TlsSocket {
             && let Ok(mut outgoing) = self.outgoing.try_lock()
         {
             lock(&self.connection).send_close_notify();
-            // Who does not hear it sees the connection end.
+            // A peer that does not receive it sees the connection end.
             let _ = self.send_now(&mut outgoing);
         }
     }
@@ -341,7 +341,7 @@ impl Transport for TlsSocket {
 
     /// A part of a record is nothing that can be read; its rest is not waited for.
     fn is_readable(&self, timeout: Duration) -> bool {
-        // Where somebody reads at this moment, what comes is not for others.
+        // Where another thread reads at this moment, what comes belongs to it.
         let Ok(mut incoming) = self.incoming.try_lock() else { return false };
         let mut timeout = timeout;
         loop {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Certificates, keys, and whom to trust.
+//! Certificates, keys, and trust.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// The server's end of a connection. Whoever begins without TLS gets `refusal` in plain, and
-    /// nothing else.
+    /// The server's end of a connection. A peer that begins without TLS gets `refusal` in plain,
+    /// and nothing else.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Reads a PEM file: certificates of authorities, or of servers themselves. Nobody else is
+    /// Reads a PEM file: certificates of authorities, or of servers themselves. No other is
     /// trusted. The certificate of a server must be for `name`, or else for the host that it is
     /// reached as.
     ///

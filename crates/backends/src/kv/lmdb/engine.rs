@@ -149,7 +149,7 @@ impl Engine {
         self.failpoints.hit(failpoint::EMPTY_JOURNAL)?;
         journal.reset()?;
         self.failpoints.hit(failpoint::FORGET_CHANGES)?;
-        // The changes themselves are freed at the end, when nobody waits for the lock.
+        // The changes themselves are freed at the end, when no thread waits for the lock.
         self.state_mut().frozen = None;
         Ok(())
     }

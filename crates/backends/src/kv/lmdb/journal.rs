@@ -27,7 +27,7 @@ const ALLOCATION_BYTES: u64 = 1 << 20;
 const HEADER_BYTES: usize = 20;
 const REMOVED: u32 = u32::MAX;
 
-/// One thread appends and one syncs at a time; the one that resets knows that nobody appends.
+/// One thread appends and one syncs at a time; a reset excludes appends.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
@@ -36,7 +36,7 @@ pub(super) struct Journal {
     allocated_bytes: AtomicU64,
     /// Held while the disk works, so that a reset never mixes with a sync.
     synced_bytes: Mutex<u64>,
-    /// What the file holds is not known: an error of the disk is told only once.
+    /// What the file holds is not known: an error of the disk is reported only once.
     has_failed: AtomicBool,
 }
 
@@ -177,7 +177,7 @@ impl Iterator for Records {
     fn next(&mut self) -> Option<Self::Item> {
         match self.read() {
             Ok(record) => record.map(Ok),
-            // Somebody cut the file while we read it.
+            // Another process cut the file while we read it.
             Err(source) if source.kind() == Os::UnexpectedEof => None,
             Err(source) => Some(Err(failed("read a journal", &self.path, source))),
         }

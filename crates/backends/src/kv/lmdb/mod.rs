@@ -9,7 +9,7 @@
 //! - The journal is durable before the tree learns of its commits: the tree gets them in several
 //!   steps, and a crash between two is mended by writing all of them again.
 //! - The journal is emptied after the tree has all of its commits, durably.
-//! - Changes stay in memory, over the tree, until then: nobody reads a part.
+//! - Changes stay in memory, over the tree, until then: readers never see a part.
 
 mod engine;
 mod journal;
@@ -69,7 +69,7 @@ const LIMITS: Limits = Limits {
 ///   more of them until it is opened again.
 pub struct Lmdb {
     engine: Arc<Engine>,
-    /// Held through a transaction, so that it sees nobody else's changes.
+    /// Held through a transaction, which therefore sees no other changes.
     writer: Mutex<Writer>,
     spare: Spare,
 }
@@ -91,8 +91,8 @@ impl Lmdb {
     ///
     /// # Errors
     ///
-    /// `Busy` (somebody has it open), `Corrupt` (damaged files, or durable commits are missing),
-    /// `Unsupported` (written by another version of LMDB), `Denied`, `NoSpace`, `Io`.
+    /// `Busy` (another process has it open), `Corrupt` (damaged files, or durable commits are
+    /// missing), `Unsupported` (written by another version of LMDB), `Denied`, `NoSpace`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
         spare::with_all(path, || Self::open_within(path, LIMITS, Failpoints::default()))
     }
@@ -128,7 +128,7 @@ impl Lmdb {
         }
         let journals =
             [Journal::open(path.join(JOURNALS[0]))?, Journal::open(path.join(JOURNALS[1]))?];
-        // The names of new files; the parent's part is that of whoever made the path.
+        // The names of new files; the caller that made the path makes the parent's part durable.
         directory.sync_all().map_err(failed)?;
         let (changes, last) = replayed(&journals, applied)?;
         if last < durable {
@@ -221,7 +221,7 @@ impl Drop for Lmdb {
             // What it could not write is in the journal.
             let _ = applying.join();
         }
-        // Only to notice damage later; who needs the commits to be durable has waited for them.
+        // Only to notice damage later; callers that need durable commits have waited for them.
         let last = Ticket(self.engine.state().committed);
         let _ = self.engine.group.wait(last, || self.engine.sync());
     }

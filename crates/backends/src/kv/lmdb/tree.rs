@@ -34,8 +34,8 @@ const CHECKSUM_BYTES: usize = 4;
 
 type Pairs = Database<Bytes, Bytes>;
 
-/// Pairs in a mapped file. Transactions borrow it, so that whoever may change it knows that there
-/// are none.
+/// Pairs in a mapped file. Transactions borrow it, so that a mutable borrow proves that there are
+/// none.
 pub(super) struct Tree {
     env: Env<WithTls>,
     pairs: Pairs,
@@ -62,9 +62,9 @@ impl Tree {
         let failed = |error| translated(OPERATION, directory, error);
         let mut options = EnvOpenOptions::new();
         options.map_size(map_bytes).max_readers(READERS_MAX).max_dbs(2);
-        // SAFETY: heed asks that the file be opened once in a process, and be changed by LMDB
-        // alone while it is mapped. The lock, which outlives this tree, excludes every other
-        // opening by Terrace, in this process and in others; files of a store are nobody else's
+        // SAFETY: heed asks that the file be opened once in a process, and be changed by LMDB alone
+        // while it is mapped. The lock, which outlives this tree, excludes every other opening by
+        // Terrace, in this process and in others; no other program writes to files of a store
         // (docs/adr/0008-lmdb.md). No flag is set that weakens LMDB's own locks.
         let env = unsafe { options.open(directory) }.map_err(failed)?;
         let mut txn = env.write_txn().map_err(failed)?;
@@ -229,7 +229,7 @@ fn translated(operation: &'static str, path: &Path, error: heed::Error) -> Error
     let new = |kind| Error::new(kind, operation);
     let error = match error {
         heed::Error::Io(source) => match source.kind() {
-            // No caller names these files or offsets, so the file was damaged by somebody else.
+            // No caller names these files or offsets, so the file was damaged from outside.
             Os::NotFound | Os::UnexpectedEof | Os::InvalidData | Os::InvalidInput => {
                 new(ErrorKind::Corrupt).caused_by(source)
             }

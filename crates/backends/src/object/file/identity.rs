@@ -17,7 +17,7 @@ pub(super) const IDENTITY_BYTES_MAX: usize =
 
 const KEY_BYTES_MAX: usize = terrace_core::NAMESPACE_BYTES_MAX + 1 + terrace_core::NAME_BYTES_MAX;
 
-pub(super) fn encode(identity: &Identity) -> Vec<u8> {
+pub(in crate::object) fn encode(identity: &Identity) -> Vec<u8> {
     let label = identity.label.as_deref().unwrap_or_default();
     let mut bytes = Vec::with_capacity(64 + label.len() + identity.key.as_str().len());
     let version = if label.is_empty() { VERSION } else { VERSION_LABELLED };
@@ -37,7 +37,7 @@ pub(super) fn encode(identity: &Identity) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Identity> {
+pub(in crate::object) fn decode(bytes: &[u8]) -> Result<Identity> {
     let (body, checksum) =
         bytes.split_last_chunk::<4>().ok_or_else(|| corrupt("it is too short"))?;
     if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {

@@ -5,11 +5,11 @@
 
 #[doc(hidden)]
 pub mod fuzzing;
-mod identity;
+pub(super) mod identity;
 mod listing;
 mod object;
 mod path;
-mod superblock;
+pub(super) mod superblock;
 mod system;
 mod unsynced;
 
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use terrace_core::{
     Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
     FileSystem, Identity, Key, Object, Op, Open, Page, Persistency, Reply, Request, Result,
-    Semantics, Space, Stat, Superblock, execute_each, execute_strictly,
+    Semantics, Space, Stat, Superblock, Writes, execute_each, execute_strictly,
 };
 
 use self::object::FileObject;
@@ -51,7 +51,7 @@ pub fn path_below(key: &Key) -> String {
 /// How to open a [`File`] backend.
 #[derive(Clone, Copy, Debug)]
 pub struct FileSettings {
-    /// What it may hold; `space` reports it, whoever keeps the accounts enforces it.
+    /// What it may hold; `space` reports it, the accounts of the stack enforce it.
     pub capacity_bytes: u64,
     /// Whether every change is `Denied`.
     pub read_only: bool,
@@ -176,6 +176,8 @@ impl Backend for File {
             leases: true,
             keeps_data: true,
             labels: false,
+            writes: Writes::InPlace,
+            object_bytes_max: u64::MAX,
         }
     }
 
@@ -388,7 +390,7 @@ impl Shared {
                     self.unsynced.note(path::parent(directory));
                 }
                 Err(Errno::EXIST) => {}
-                // Somebody removed the one above; the caller tries again.
+                // Another thread removed the one above; the caller tries again.
                 Err(Errno::NOENT) if path::parent(directory) != b"." => return Ok(()),
                 Err(Errno::NOENT) => {
                     self.check_root("create an object")?;
@@ -487,8 +489,12 @@ impl Shared {
         let capacity_bytes = self.settings.capacity_bytes.min(size_bytes);
         let used_bytes = capacity_bytes.saturating_sub(free_bytes);
         // One that tells of no blocks at all tells nothing.
-        let available_bytes = if status.f_blocks == 0 { u64::MAX } else { free_bytes };
-        let file_system = FileSystem { number: device, available_bytes };
+        let known = |bytes| if status.f_blocks == 0 { u64::MAX } else { bytes };
+        let file_system = FileSystem {
+            number: device,
+            size_bytes: known(size_bytes),
+            available_bytes: known(free_bytes),
+        };
         Ok(Space { capacity_bytes, used_bytes, file_system: Some(file_system) })
     }
 }

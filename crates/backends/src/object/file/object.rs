@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{
-    Access, End, Error, ErrorKind, FileLease, Identity, Key, Later, Object, Open, Persistency,
-    ReadSummary, Result, Stat, check_extent, check_range,
+    Access, End, Error, ErrorKind, FileLease, HeldGrowth, Identity, Key, Later, Object, Open,
+    Persistency, ReadSummary, Result, Stat, check_extent, check_range,
 };
 
 use super::path::ObjectPath;
@@ -62,7 +62,7 @@ impl FileObject {
             file,
             access: how.access,
             is_durable: how.access == Access::Write
-                && how.semantics.persistency == Persistency::Storage,
+                && how.semantics.persistency >= Persistency::Storage,
             has_sync_failed: AtomicBool::new(false),
             unsynced_identity: Mutex::new(None),
         }
@@ -317,7 +317,7 @@ impl Object for FileObject {
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
         check_extent(offset_bytes, 0)?;
-        // The shared file position that this moves is used by nobody.
+        // No other code uses the shared file position that this moves.
         let seek = |place| match rustix::fs::seek(&self.file, place) {
             Ok(at) => Ok(Some(at)),
             Err(Errno::NXIO) => Ok(None),
@@ -370,6 +370,16 @@ impl Object for FileObject {
             return Ok(None);
         }
         self.open_anew(OFlags::RDWR).map(Some)
+    }
+
+    fn held_growth(&self) -> Result<HeldGrowth> {
+        let capacity_bytes = self.shared.settings.capacity_bytes;
+        if capacity_bytes == u64::MAX {
+            return Ok(HeldGrowth::Full);
+        }
+        let space = self.shared.space().map_err(|error| self.shared.name(error, None))?;
+        let size_bytes = space.file_system.map_or(u64::MAX, |file_system| file_system.size_bytes);
+        Ok(if size_bytes <= capacity_bytes { HeldGrowth::Full } else { HeldGrowth::Unbounded })
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}

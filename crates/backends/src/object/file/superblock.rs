@@ -64,7 +64,7 @@ pub(super) fn write(root: BorrowedFd<'_>, superblock: &Superblock) -> Result<()>
 
 const TITLE: &str = "terrace tier superblock 1";
 
-pub(super) fn encode(superblock: &Superblock) -> String {
+pub(in crate::object) fn encode(superblock: &Superblock) -> String {
     let mut text = format!(
         "{TITLE}\nstore_id={:032x}\ntier={}\nformat_version={}\nfeature_bits={:#x}\nepoch={}\n",
         superblock.store_id,
@@ -78,7 +78,7 @@ pub(super) fn encode(superblock: &Superblock) -> String {
 }
 
 /// `None` unless the bytes are exactly what [`encode`] writes for some superblock.
-pub(super) fn decode(bytes: &[u8]) -> Option<Superblock> {
+pub(in crate::object) fn decode(bytes: &[u8]) -> Option<Superblock> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut lines = text.lines();
     if lines.next()? != TITLE {

@@ -5,9 +5,10 @@ use std::io;
 
 use rustix::fs::{Mode, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use terrace_core::{Error, ErrorKind, Stat};
 
-/// Only the owner: whoever else may read an object asks for it through a store.
+/// Only the owner: other users reach an object through a store.
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 pub(super) const DIRECTORY_MODE: Mode = Mode::RWXU;
@@ -25,6 +26,11 @@ pub(super) fn error(operation: &'static str, errno: Errno) -> Error {
         Errno::FBIG => Error::new(ErrorKind::NoSpace, operation)
             .because("the file system takes no file of this size")
             .caused_by(io::Error::from(errno)),
+        Errno::MFILE => error
+            .because("this process has no descriptor left (ulimit -n, LimitNOFILE=)")
+            .with("RLIMIT_NOFILE", getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)),
+        Errno::NFILE => error.because("this machine has no descriptor left (fs.file-max)"),
+        Errno::NOMEM => error.because("there is no memory left for it"),
         Errno::LOOP => error.because("a symbolic link is in its place"),
         Errno::ISDIR | Errno::NOTDIR => error.because("something foreign is in its place"),
         _ => error,

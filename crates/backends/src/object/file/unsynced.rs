@@ -21,8 +21,8 @@ pub(super) struct Unsynced {
     /// Held for reading while a name changes and is noted, so that a sync sees both or neither.
     changing: RwLock<()>,
     state: Mutex<State>,
-    /// Held across the I/O of a sync: who finds nothing left to sync must know that it is done,
-    /// not that another thread is at it. Says whether a sync failed.
+    /// Held across the I/O of a sync: a caller that finds nothing left to sync must know that it is
+    /// done, not that another thread is at it. Holds whether a sync failed.
     turn: Mutex<Turn>,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Micro-benchmarks of single operations, on a stack and on what lies below it.
 //!
-//! `docs/bench.md` says what each case does and how its figures come about.
+//! `docs/reference/bench.md` says what each case does and how its figures come about.
 
 pub(super) mod block;
 pub(super) mod measure;

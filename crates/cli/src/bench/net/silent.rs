@@ -58,7 +58,7 @@ pub(super) fn longest_s() -> Result<f64> {
                 .status()
                 .map_err(failed)?;
             longest_s = longest_s.max((clock.now_ns() - started_ns) as f64 / 1e9);
-            // 11: the target did not answer (docs/cli.md).
+            // 11: the target did not answer (docs/reference/cli.md).
             if status.code() != Some(11) {
                 return Err(Error::new(ErrorKind::Io, "measure a silent server")
                     .because("a verb ended otherwise than unreachable")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every built-in policy over pairs of tiers, single and in batches: what the study of hierarchical
-//! storage that `docs/origins.md` names asked, on this machine.
+//! storage that `docs/explanation/origins.md` names asked, on this machine.
 
 mod pair;
 pub(crate) mod picture;

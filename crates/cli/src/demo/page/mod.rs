@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `demo-report.html`: one self-contained page; drawings are inline SVG, so it needs no script.
+//! `demo-report.html`: one self-contained page, with the script that draws its timelines.
 
 mod bars;
 mod timeline;
@@ -8,6 +8,7 @@ use terrace_core::units::show_bytes;
 
 use super::report::{DemoReport, Finding, RunReport, Verdict};
 use super::steps::Step;
+use crate::drawing::timeline::{Picture, VIEWER};
 use crate::drawing::{STYLE, escape, push};
 
 /// Writes the page; `next_steps` are commands that work on the store that stays.
@@ -26,7 +27,7 @@ pub(crate) fn page(report: &DemoReport, next_steps: &[Step]) -> String {
         section(&mut html, index, run);
     }
     steps(&mut html, next_steps);
-    html.push_str("</body>\n</html>\n");
+    push(&mut html, format_args!("<script>\n{VIEWER}</script>\n</body>\n</html>\n"));
     html
 }
 
@@ -125,21 +126,9 @@ fn reading_aid(html: &mut String) {
     html.push_str(
         "<h2>How to read the timelines</h2>\n\
          <p>Every line is one object, from its first to its last access; objects are in the order \
-         of their creation. The colour is the tier it is on. Point at a line for its story.</p>\n\
-         <div class=\"key\">\
-         <span><svg viewBox=\"0 0 22 14\"><path class=\"life s0\" d=\"M0 7H22\"/></svg>on the fast tier</span>\
-         <span><svg viewBox=\"0 0 22 14\"><path class=\"life s1\" d=\"M0 7H22\"/></svg>on the slow tier</span>\
-         <span><svg viewBox=\"0 0 22 14\"><path class=\"late s1\" d=\"M0 7H22\"/></svg>still there, not used any more</span>\
-         <span><svg viewBox=\"0 0 22 14\"><path class=\"write\" d=\"M11 2V12\"/></svg>written</span>\
-         <span><svg viewBox=\"0 0 22 14\"><path class=\"read s0\" d=\"M7 7h0\"/><path class=\"read s1\" d=\"M15 7h0\"/></svg>read, in the colour of the tier that served it</span>\
-         <span><svg viewBox=\"0 0 22 14\"><path class=\"star\" d=\"",
+         of their creation. The colour is the tier it is on. Point at a line or a mark for more.</p>\n",
     );
-    html.push_str(&timeline::star(11.0, 7.0, 6.5));
-    html.push_str(
-        "\"/></svg>migrated</span>\
-         <span><svg viewBox=\"0 0 22 14\"><path class=\"change\" d=\"M11 0V14\"/></svg>a deduced value took over</span>\
-         </div>\n",
-    );
+    html.push_str(Picture::help());
 }
 
 fn section(html: &mut String, index: usize, run: &RunReport) {
@@ -169,7 +158,9 @@ fn section(html: &mut String, index: usize, run: &RunReport) {
         push(html, format_args!("<div class=\"figure\"><b>{value}</b><span>{name}</span></div>"));
     }
     html.push_str("</div>\n");
-    html.push_str(&timeline::draw(&run.recording));
+    let picture = timeline::picture(&run.recording);
+    html.push_str(&picture.key());
+    html.push_str(&picture.html(&run.name));
     html.push_str("</section>\n");
 }
 

@@ -38,7 +38,7 @@ use crate::output::Output;
 ///
 /// Rates and times are medians of the repetitions; in brackets is the 95 % bound of where the
 /// median lies. A bar is `met` only when that bound meets it; where noise hides the answer the
-/// verdict is `not resolved`. docs/bench.md says what each case does and what its columns mean.
+/// verdict is `not resolved`. docs/reference/bench.md describes each case and its columns.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
@@ -397,6 +397,7 @@ impl Verb for Bench {
                 show(context, &json!({ "cases": cases }), || tables::amr(&cases).lines())
             }
             Some(What::HsmStudy { objects, repetitions, pairs, directory, picture }) => {
+                context.check_output(&picture)?;
                 let settings = study::Settings {
                     objects: objects as usize,
                     repetitions: repetitions as usize,

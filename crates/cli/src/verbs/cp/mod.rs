@@ -18,6 +18,7 @@ use crate::address::{self, Place};
 use crate::context::Context;
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
+use crate::mounted;
 use crate::output::Output;
 use crate::transfer::{
     LocalSource, LocalTarget, NewContent, Source, Stdout, StoredSource, Transfer,
@@ -39,7 +40,8 @@ use crate::transfer::{
 /// and special files are left out with a note. Objects whose names cannot be a path inside the
 /// target directory (an empty part, `.` or `..`) are refused, and the others are copied.
 ///
-/// Targets that exist are replaced. Each copy fails or is interrupted as `terrace put` and
+/// Targets that exist are replaced. Files in the directory of a store, of its catalog and of a tier are
+/// refused. Each copy fails or is interrupted as `terrace put` and
 /// `terrace get` say: nothing half is left. Of several, those that can be copied are; the first
 /// failure decides the exit status.
 #[derive(Args, Debug)]
@@ -72,6 +74,11 @@ impl Verb for Copy {
         let interrupt = Interrupt::watch()?;
         let (source, target) = (address::place(&self.source), address::place(&self.target));
         if !matches!((&source, &target), (Place::Stored(_), _) | (_, Place::Stored(_))) {
+            for place in [&source, &target] {
+                if let Place::Local(path) = place {
+                    mounted::refuse(context, path, "cp(1) copies it")?;
+                }
+            }
             let reason = "one side must be in the store: write :KEY for an object";
             return Err(Error::invalid("copy", reason).into());
         }
@@ -193,7 +200,10 @@ impl Copying<'_> {
                 let (content, store) = (&self.content, self.store);
                 self.transfer.copy(source, || content.open(store, key, size_bytes))
             }
-            End::Local(path) => self.transfer.copy(source, || LocalTarget::create(path)),
+            End::Local(path) => {
+                self.context.check_output(path)?;
+                self.transfer.copy(source, || LocalTarget::create(path))
+            }
             End::Stream => self.transfer.copy(source, || Ok(Stdout)),
         }
     }

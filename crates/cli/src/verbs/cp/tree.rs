@@ -61,6 +61,7 @@ impl Copying<'_> {
         if let End::Local(path) = target
             && let Some(parent) = path.parent()
         {
+            self.context.check_output(path)?;
             let made = fs::create_dir_all(parent);
             made.map_err(|error| {
                 from_local("make the directory", error).with("path", parent.display())

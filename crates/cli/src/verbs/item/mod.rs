@@ -33,9 +33,8 @@ pub(crate) struct Item {
 enum Action {
     /// Store a file or standard input as an item
     ///
-    /// An item that exists is overwritten in place. A put that fails or is interrupted (Ctrl-C)
-    /// removes an item that it made; one that existed before keeps as much of the new content as
-    /// was written.
+    /// An item that exists is replaced as a whole, as `terrace put` does with an object: a put that
+    /// fails, is interrupted (Ctrl-C) or killed leaves the old content, or no item.
     #[command(after_long_help = "Examples:
   terrace item put climate/t2m t2m.nc          store a file
   tar c results | terrace item put runs/42.tar store a stream

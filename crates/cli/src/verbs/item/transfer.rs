@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use serde_json::json;
-use terrace_core::Open;
 
 use super::find;
 use crate::context::Context;
@@ -39,10 +38,13 @@ pub(crate) fn put(context: &Context, item: &str, file: &str, content: &NewConten
 
 /// Writes to a file, or to standard output.
 pub(crate) fn get(context: &Context, item: &str, file: &str) -> Result<()> {
+    if file != "-" {
+        context.check_output(Path::new(file))?;
+    }
     let interrupt = Interrupt::watch()?;
     let bytes = context.with_store(|store| {
         let (collection, name) = find(store, item)?;
-        let mut source = StoredSource::of_item(collection.open(&name, &Open::read())?)?;
+        let mut source = StoredSource::open_item(&collection, &name)?;
         let mut transfer = Transfer::new(&interrupt, "get", source.size_bytes());
         match file {
             "-" => transfer.copy(&mut source, || Ok(Stdout)),

@@ -11,9 +11,12 @@ use std::process::{Command, Stdio};
 use terrace_core::Error;
 
 use super::Plan;
+use super::retry::WAITING;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
+use crate::inherited;
 use crate::output::Output;
+use crate::service_manager;
 
 /// What a process is given that was started here.
 pub(super) const DETACHED: &str = "--detached";
@@ -22,12 +25,17 @@ pub(super) const DETACHED: &str = "--detached";
 /// from that.
 pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
     let failed = |what| move |error| Error::from_io(what, error);
+    // The other process has the same limits, but perhaps no log.
+    for note in inherited::settle_daemon() {
+        context.note(&note);
+    }
     let program = std::env::current_exe().map_err(failed("find the file of the command itself"))?;
     let mut command = Command::new(program);
     // Whatever its file is called: as `mount.fuse.terrace` it would read its arguments otherwise.
     command.arg0("terrace");
     command.arg("mount").args(context.is_json.then_some("--json")).arg(DETACHED);
     command.args(&plan.arguments).arg("--").arg(&plan.store).arg(&plan.directory);
+    service_manager::hide_from(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed("start a process in the background"))?;
     let (Some(output), Some(mut errors)) = (child.stdout.take(), child.stderr.take()) else {
@@ -44,8 +52,16 @@ pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
         let status = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
         return Err(Failure::Reported(status));
     }
+    let ready = ready.trim_end();
+    if plan.is_silent {
+        // mount(8) prints nothing of a success; that there is nothing to use yet a person has to know.
+        if ready.starts_with(WAITING) {
+            context.note(ready);
+        }
+        return Ok(());
+    }
     let mut output = Output::new();
-    output.line(ready.trim_end())?;
+    output.line(ready)?;
     output.flush()
 }
 
@@ -63,10 +79,8 @@ pub(super) fn open_output(log: Option<&Path>) -> Result<File> {
     Ok(opened.map_err(failed)?)
 }
 
-/// From now on this process prints there, and stands in no directory that somebody may want to unmount.
-/// Files that are named below where it was started have been read.
+/// From now on this process prints there.
 pub(super) fn leave_terminal(errors: &File) -> Result<()> {
-    let _ = std::env::set_current_dir("/");
     let nowhere = open_output(None)?;
     let redirected =
         rustix::stdio::dup2_stdout(&nowhere).and_then(|()| rustix::stdio::dup2_stderr(errors));

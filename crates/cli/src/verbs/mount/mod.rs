@@ -3,9 +3,13 @@
 
 mod background;
 mod place;
+mod retry;
 mod words;
 
+use std::cell::Cell;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -15,15 +19,22 @@ use rustix::io::Errno;
 use serde_json::json;
 use terrace_core::{Error, ErrorKind};
 use terrace_fuse::Unmounter;
-use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Tiers};
+use terrace_metrics::{ControlSource, Exporter, MountSource, ProcessSource, StoreSource};
+use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Requests, Tiers};
 use terrace_store::{OpenOptions, Settings, Store};
+use terrace_transport::Endpoint;
 
+use self::retry::Retry;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::inherited;
 use crate::interrupt::Interrupt;
 use crate::log::{Form, Log};
+use crate::metrics::{Metrics, export};
 use crate::output::Output;
+use crate::places::Places;
+use crate::service_manager;
 
 /// How long the kernel may believe names and attributes that nobody else can change: until it
 /// needs the memory.
@@ -59,7 +70,7 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 /// them but `tier`.
 ///
 /// Returns when the file system can be used, and goes on in the background; with --foreground it
-/// stays. `umount DIR` ends it, as do SIGINT (Ctrl-C), SIGTERM and SIGHUP: where it is still in
+/// stays, and reports to systemd when it can be used (sd_notify, also keep-alives for WatchdogSec=). `umount DIR` ends it, as do SIGINT (Ctrl-C), SIGTERM and SIGHUP: where it is still in
 /// use it then leaves the tree at once and ends with its last user.
 ///
 /// Who is not root needs `fusermount3` (package fuse3).
@@ -69,7 +80,13 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 /// of it is kept without --log-file; in the foreground it goes to standard error.
 ///
 /// In /etc/fstab: `STORE DIR fuse.terrace OPTIONS 0 0`, for example `defaults,log_file=/var/log/files.log`.
-/// For that mount(8) needs the link /sbin/mount.fuse.terrace to this command, which is made as below.
+/// mount(8) calls this command through the link /sbin/mount.fuse.terrace, which is made as below, or through
+/// mount.fuse3 (package fuse3), which adds `dev` and `suid` where `nodev` and `nosuid` are not given, and
+/// looks for the command in /usr/local/bin and /usr/bin. It prints nothing then, unless it fails or waits.
+///
+/// A mount over the network that comes before its server fails. With `-o retry=TIME` it is tried again for
+/// that time, with `-o bg` in the background and for a week, as mount.nfs does: mount(8) returns with success
+/// after the first attempt, and the directory is empty until the server answers.
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
     /// The store, its directory or the address of its servers (terrace://HOST:PORT,...), unless --store or
@@ -129,6 +146,14 @@ pub(crate) struct Mount {
     #[arg(long, hide = true)]
     sloppy: bool,
 
+    /// Called by mount(8): print nothing where it succeeds
+    #[arg(long, hide = true)]
+    helper: bool,
+
+    /// What `-o` says of a server that does not answer
+    #[arg(skip)]
+    retry: Retry,
+
     /// Threads that serve the kernel; more while all of them are held up
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
@@ -147,12 +172,17 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     inline: String,
 
+    #[command(flatten)]
+    metrics: Metrics,
+
     /// Options as mount(8) has them, with commas between
     ///
     /// `ro`, `noatime`, `noexec` and others of all file systems; `suid` and `dev` (root only: `nosuid` and
     /// `nodev` are the default); `allow_other` (the default for root) and `private` (for whoever mounts
-    /// alone); `name=`, `io=`, `threads=`, `uring=`, `inline=`, `cache=`, `log_file=`, `log_level=`, `strict`
-    /// and `degraded` as the options of the same names.
+    /// alone); `name=`, `io=`, `threads=`, `uring=`, `inline=`, `cache=`, `log_file=`, `log_level=`, `metrics=`, `strict`
+    /// and `degraded` as the options of the same names; `bg` and `fg` (the default), whether to go on in the
+    /// background where no server answers the first attempt; `retry=TIME`, how long to try then, for
+    /// example 90s, or a number of minutes (default: 0 with `fg`, 10000 with `bg`).
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 }
@@ -220,6 +250,10 @@ struct Plan {
     is_detached: bool,
     log_file: Option<PathBuf>,
     log_level: String,
+    metrics: Option<Endpoint>,
+    /// Whether nothing is printed where it succeeds.
+    is_silent: bool,
+    retry: Retry,
     /// The same for another process of this command, without store and directory.
     arguments: Vec<String>,
 }
@@ -236,20 +270,43 @@ impl Plan {
     /// Mounts, and serves until it is unmounted.
     fn serve(&self, context: &Context) -> Result<()> {
         place::check(&self.store, &self.directory)?;
+        self.log_file.iter().try_for_each(|file| Places::of(&self.store).check_log(file))?;
         let interrupt = Interrupt::watch()?;
         let _log = Log::start(&self.log_level, Form::Text)?;
         let output = match self.is_detached {
             true => Some(background::open_output(self.log_file.as_deref())?),
             false => None,
         };
-        let options = || OpenOptions { access: self.opening.access, ..OpenOptions::default() };
+        inherited::settle_daemon_and_log();
+        self.retry.until_served(self, context, &interrupt, output.as_ref(), &|is_ready| {
+            self.serve_once(context, &interrupt, output.as_ref(), is_ready)
+        })
+    }
+
+    /// The same at the first attempt; notes when programs can use the mount.
+    fn serve_once(
+        &self,
+        context: &Context,
+        interrupt: &Interrupt,
+        output: Option<&File>,
+        is_ready: &Cell<bool>,
+    ) -> Result<()> {
+        let purpose = format!("mount at {}", self.directory.display());
+        let options = || OpenOptions {
+            access: self.opening.access,
+            purpose: Some(purpose.clone()),
+            ..OpenOptions::default()
+        };
         let open = |store: &Store| {
             if self.must_pass && store.is_attached() {
-                let reason = match Store::is_behind_servers(&self.store) {
-                    true => "files that come over the network are always served",
-                    false => "another process owns the store, and files of others are served",
-                };
-                return Err(Error::new(ErrorKind::Unsupported, PASS).because(reason).into());
+                let error = Error::new(ErrorKind::Unsupported, PASS);
+                return Err(match Store::is_behind_servers(&self.store) {
+                    true => error.because("files that come over the network are always served"),
+                    false => error
+                        .because("files of a store that another process owns are always served")
+                        .caused_by(store.owned_elsewhere("own the store")),
+                }
+                .into());
             }
             Ok(terrace_mount::open(store, &self.opening)?)
         };
@@ -257,6 +314,7 @@ impl Plan {
             let tiers = Tiers::new(store, &self.store);
             let mut options = self.options.clone();
             options.is_shared = store.is_attached();
+            options.requests = self.metrics.as_ref().map(|_| Arc::new(Requests::default()));
             options.cached_for = match (self.cached_for, options.is_shared) {
                 (Some(cached_for), _) => cached_for,
                 (None, true) => CACHED_FOR_SHARED,
@@ -277,12 +335,29 @@ impl Plan {
                 let error = Error::new(ErrorKind::Unsupported, "ask over io_uring");
                 return Err(error.because(format!("{reason}; {URING_HINT}")).into());
             }
-            self.print_ready(context, &mounted)?;
-            if let Some(output) = &output {
+            let exporter = export(self.metrics.as_ref(), || {
+                let requests = options.requests.as_ref().expect("they are counted for this");
+                let directory = self.directory.display().to_string();
+                let place = (directory.as_str(), self.store.as_str());
+                vec![
+                    Box::new(ProcessSource::new(Mount::NAME)),
+                    Box::new(StoreSource::new(store, &self.store)),
+                    Box::new(ControlSource::new(store)),
+                    Box::new(MountSource::new(requests, &files, place, mounted.passes_through())),
+                ]
+            })?;
+            is_ready.set(true);
+            self.print_ready(context, &mounted, exporter.as_ref())?;
+            if let Some(output) = output {
                 background::leave_terminal(output)?;
             }
-            unmount_on(&interrupt, mounted.unmounter());
-            mounted.serve().map_err(|error| Error::from_io("serve a mount", error))?;
+            inherited::leave_directory();
+            let serve = || {
+                unmount_on(interrupt, mounted.unmounter());
+                mounted.serve().map_err(|error| Error::from_io("serve a mount", error))
+            };
+            service_manager::while_serving(&|| probe(store), serve)?;
+            drop(exporter);
             // Who comes now waits for the end.
             store.stop_serving();
             drop(mounted);
@@ -291,8 +366,16 @@ impl Plan {
         })
     }
 
-    fn print_ready(&self, context: &Context, mounted: &Mounted) -> Result<()> {
+    fn print_ready(
+        &self,
+        context: &Context,
+        mounted: &Mounted,
+        exporter: Option<&Exporter>,
+    ) -> Result<()> {
         let (passes, refusal) = (mounted.passes_through(), mounted.passthrough_refusal());
+        if self.is_silent && !self.is_detached {
+            return Ok(());
+        }
         let mut output = Output::new();
         if context.is_json {
             output.json(&json!({
@@ -303,6 +386,7 @@ impl Plan {
                 "process": std::process::id(),
                 "passthrough": passes,
                 "uring": mounted.uses_uring(),
+                "metrics": exporter.map(Exporter::url),
             }))?;
         } else {
             let how = match refusal {
@@ -311,9 +395,19 @@ impl Plan {
                 Some(reason) => format!("served; {reason}"),
             };
             let directory = self.directory.display();
-            output.line(format!("mounted {} at {directory}: {how}", self.store))?;
+            let metrics =
+                exporter.map_or(String::new(), |one| format!("; metrics on {}", one.url()));
+            output.line(format!("mounted {} at {directory}: {how}{metrics}", self.store))?;
         }
         output.flush()
+    }
+}
+
+/// Looks at the tiers where this process has them. It asks no server: one that does not answer is no reason
+/// to restart a mount.
+fn probe(store: &Store) {
+    if !store.is_attached() {
+        drop(store.tiers());
     }
 }
 
@@ -322,6 +416,7 @@ fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
     let interrupt = interrupt.clone();
     thread::spawn(move || {
         interrupt.wait();
+        service_manager::stopping();
         if unmounter.unmount().is_err() {
             // In use: who has files open keeps them until they are closed.
             if let Err(error) = unmounter.unmount_lazily() {

@@ -12,7 +12,7 @@ use terrace_fuse::MountOptions;
 use terrace_mount::{IoMode, Opening, Options};
 use terrace_store::Store;
 
-use super::{CACHED_FOR_SHARED, Io, Mount, Plan, READY_OBJECTS, Uring, directory};
+use super::{CACHED_FOR_SHARED, Io, Mount, Plan, READY_OBJECTS, Uring, directory, retry};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::log::read_level;
@@ -90,6 +90,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             cached_for: Duration::ZERO,
             is_shared: false,
             is_strict: arguments.strict,
+            requests: None,
         },
         cached_for,
         must_pass: arguments.io == Io::Passthrough,
@@ -98,6 +99,9 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
         is_detached: arguments.detached,
         log_file: arguments.log_file,
         log_level: arguments.log_level,
+        metrics: arguments.metrics.endpoint()?,
+        is_silent: arguments.helper,
+        retry: arguments.retry,
         arguments: again,
     })
 }
@@ -119,9 +123,13 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
             std::path::absolute(file).map_err(|error| Error::from_io("find the log", error))?;
         again.push(format!("--log-file={}", text(&file)?));
     }
+    if let Some(address) = &arguments.metrics.address {
+        again.push(format!("--metrics={address}"));
+    }
     again.extend(arguments.strict.then(|| "--strict".into()));
     again.extend(arguments.degraded.then(|| "--degraded".into()));
     again.extend(arguments.sloppy.then(|| "--sloppy".into()));
+    again.extend(arguments.helper.then(|| "--helper".into()));
     again.extend(arguments.cache.iter().map(|time| format!("--cache={time}")));
     for words in &arguments.options {
         again.push("-o".into());
@@ -129,6 +137,10 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
     }
     Ok(again)
 }
+
+/// Words of `-o` beside those of all file systems.
+const WORDS: &str = "name=, io=, threads=, uring=, inline=, cache=, log_file=, log_level=, metrics=, retry=, \
+    bg, fg, strict, degraded, private, allow_other";
 
 /// Applies one word of `-o`.
 fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<()> {
@@ -157,11 +169,22 @@ fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<
             read_level(level)?;
             arguments.log_level = level.into();
         }
+        Some(("metrics", address)) => arguments.metrics.address = Some(address.into()),
+        Some(("retry", time)) => arguments.retry.longest = Some(retry::time(time)?),
+        None if word == "bg" => arguments.retry.is_background = true,
+        None if word == "fg" => arguments.retry.is_background = false,
         None if word == "strict" => arguments.strict = true,
         None if word == "degraded" => arguments.degraded = true,
         None if word == "private" => mount.allow_other = false,
         _ => match mount.apply([word]) {
             Err(error) if arguments.sloppy && error.kind() == ErrorKind::InvalidInput => {}
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                let reason = format!(
+                    "there is no such option; known are {WORDS} and those of all file systems \
+                     (man 8 mount)"
+                );
+                return Err(Error::invalid("mount", reason).with("option", word).into());
+            }
             applied => applied.map_err(|error| Error::invalid("mount", error.to_string()))?,
         },
     }
@@ -213,6 +236,34 @@ mod tests {
             assert_eq!((again.log_file, again.log_level), (plan.log_file, plan.log_level));
         }
         assert_eq!(planned(&["-o", "ro"]).expect("it is right").log_file, None);
+    }
+
+    #[test]
+    fn how_long_a_mount_is_tried_is_as_with_nfs() {
+        for (words, is_background, minutes) in [
+            ("rw", false, 0),
+            ("bg", true, 10_000),
+            ("bg,fg", false, 0),
+            ("retry=2", false, 2),
+            ("bg,retry=120s", true, 2),
+        ] {
+            let plan = planned(&["-o", words]).expect("they are right");
+            let longest = Duration::from_secs(60 * minutes);
+            assert_eq!(plan.retry.is_background, is_background, "{words}");
+            assert_eq!(plan.retry.longest(), longest, "{words}");
+        }
+        assert!(planned(&["-o", "retry=soon"]).is_err());
+    }
+
+    #[test]
+    fn an_unknown_word_names_those_that_exist() {
+        for word in ["nosuch", "thread=3", "ro,srict"] {
+            let Err(Failure::Failed(error)) = planned(&["-o", word]) else { panic!("{word}") };
+            let text = error.to_string();
+            let option = format!("option={}", word.trim_start_matches("ro,"));
+            assert!(text.contains("threads=") && text.contains(&option), "{text}");
+            planned(&["--sloppy", "-o", word]).expect("it is passed over");
+        }
     }
 
     #[test]

@@ -104,8 +104,8 @@ enum Action {
     /// own. Its decisions are printed as it makes them, and what it prints itself. Then the
     /// configured policy decides again, also where the command was killed: nothing is written into the
     /// configuration. When it fails, the store goes on at once, and the command ends with the reason.
-    /// It needs Python 3.10 and NumPy
-    /// (TERRACE_PYTHON names another Python than `python3`). docs/tutorial-python.md is a tutorial.
+    /// It needs Python 3.10 and NumPy (TERRACE_PYTHON names another Python than `python3`).
+    /// docs/tutorials/python.md is a tutorial.
     #[command(after_long_help = "Examples:
   terrace policy run                    call the policy
   terrace policy run --dry-run          what would it do now?

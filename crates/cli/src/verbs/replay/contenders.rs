@@ -6,6 +6,7 @@ use terrace_policies::POLICIES;
 use terrace_replay::{Order, TimedOptions};
 use terrace_store::PolicySource;
 
+use super::pictures::Drawing;
 use crate::failure::Result;
 use crate::modelled::{Chosen, Manner, Modelled};
 
@@ -24,6 +25,8 @@ pub(super) struct Contender {
     pub(super) policy: Box<dyn Policy>,
     /// Whether it only bounds what others can do.
     pub(super) is_bound: bool,
+    /// What it does is drawn there.
+    pub(super) drawing: Option<Drawing>,
 }
 
 /// Everything to try: the policies, or the store's own, between the bounds.
@@ -102,5 +105,5 @@ fn make(
     options: TimedOptions,
 ) -> Result<Contender> {
     let policy = source.make(&options.view(), parameters)?;
-    Ok(Contender { name, options, policy, is_bound: false })
+    Ok(Contender { name, options, policy, is_bound: false, drawing: None })
 }

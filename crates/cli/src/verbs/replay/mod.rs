@@ -4,13 +4,14 @@
 mod cache;
 mod contenders;
 mod page;
+mod pictures;
 mod report;
 mod stories;
 mod timed;
 
 pub(super) use contenders::named;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use terrace_core::Error;
@@ -19,7 +20,7 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::modelled::{Manner, Modelled};
-use crate::reading::Reading;
+use crate::reading::{Reading, is_same};
 
 /// Ask policies what they would have done with a trace
 ///
@@ -40,8 +41,8 @@ use crate::reading::Reading;
 ///
 /// The trace is a directory that `terrace trace record` wrote, or a file of another program:
 /// oracleGeneral, vscsi, lcs, CSV, one name a line, Darshan DXT as text, DFTracer; packed by gzip,
-/// by zstd or not. Policies are tried side by side, on all processors. docs/replay.md defines models, policies and
-/// formats.
+/// by zstd or not. Policies are tried side by side, on all processors.
+/// docs/reference/replay.md defines models, policies and formats.
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// A file, the directory of a trace, or - for standard input
@@ -69,7 +70,7 @@ pub(crate) struct Replay {
     /// trace is of a store
     #[arg(long, value_name = "KEY|ID")]
     explain: Vec<String>,
-    /// Time: write a page with tables and plots, for a browser, to this file
+    /// Time: write a page with tables, plots and the timeline of each policy, for a browser, to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -97,6 +98,8 @@ impl Verb for Replay {
   xzcat trace.xz | terrace replay - --format oracleGeneral --model cache --policy arc --capacity 1GiB";
 
     fn run(self, context: &Context) -> Result<()> {
+        // Before hours of work.
+        self.html.iter().try_for_each(|file| context.check_output(file))?;
         match self.model {
             Model::Cache => self.run_cache(context),
             Model::Time => self.run_timed(context),
@@ -133,9 +136,7 @@ impl Replay {
         let reason = "the capacities of the time model are those of the store's tiers; it is for \
                       --model cache";
         refuse(&cached, reason)?;
-        if let Some(page) = &self.html
-            && std::fs::canonicalize(page).is_ok_and(|page| is_same(&page, &self.trace))
-        {
+        if self.html.as_ref().is_some_and(|page| is_same(page, &self.trace)) {
             let reason = "the page would take the place of the trace";
             return Err(Error::invalid("replay the trace", reason).with("option", "--html").into());
         }
@@ -145,11 +146,6 @@ impl Replay {
         let options = self.reading.options()?;
         timed::run(&self.trace, &options, &modelled, contenders, &wanted, context)
     }
-}
-
-/// Whether a path leads to this file.
-fn is_same(file: &Path, path: &Path) -> bool {
-    std::fs::canonicalize(path).is_ok_and(|path| path == file)
 }
 
 /// Refuses options that the model does not know.

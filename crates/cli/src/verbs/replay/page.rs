@@ -9,6 +9,7 @@ use super::report::{Replayed, Report, from_first, seconds, shown};
 use super::stories::{self, Told};
 use crate::drawing::STYLE;
 use crate::drawing::plot::{self, Axis, Bar, Point, swatch};
+use crate::drawing::timeline::{Picture, VIEWER};
 use crate::failure::Result;
 use crate::modelled::Modelled;
 use crate::output::command_line;
@@ -33,6 +34,8 @@ struct Page {
     front: String,
     key: Vec<KeyRow>,
     courses: Vec<Course>,
+    help: &'static str,
+    viewer: &'static str,
     stories: Vec<(String, Vec<(String, Told)>)>,
 }
 
@@ -62,6 +65,8 @@ struct Course {
     name: String,
     fill: String,
     traffic: String,
+    /// With its key.
+    timeline: String,
 }
 
 /// The page of a report.
@@ -89,6 +94,8 @@ pub(super) fn page(report: &Report, modelled: &Modelled) -> Result<String> {
         front: front(report),
         key: key.collect(),
         courses: courses(report, &wholes),
+        help: Picture::help(),
+        viewer: VIEWER,
         stories: stories(report),
     };
     Ok(page.render().expect("the template asks for nothing that can fail"))
@@ -206,6 +213,11 @@ fn courses(report: &Report, wholes: &[f64]) -> Vec<Course> {
             name: one.name.clone(),
             fill: plot::lines("Fill over time", &x, &percent, &fills(&one.timed, wholes)),
             traffic: plot::stack("Accesses over time", &x, &rate, tiers, moved, step_s),
+            timeline: one
+                .picture
+                .as_ref()
+                .map(|it| it.key() + &it.html(&one.name))
+                .unwrap_or_default(),
         })
         .collect()
 }

@@ -6,6 +6,7 @@ use terrace_core::units::{show_bytes, show_ns};
 use terrace_replay::{Format, Latencies, TierTimed, Timed, Traffic};
 
 use super::stories::{self, Asked};
+use crate::drawing::timeline::Picture;
 use crate::output::{count, show_name};
 use crate::table::Table;
 
@@ -27,6 +28,8 @@ pub(super) struct Replayed {
     pub(super) name: String,
     pub(super) is_bound: bool,
     pub(super) timed: Timed,
+    /// For the page.
+    pub(super) picture: Option<Picture>,
 }
 
 impl Report {

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use terrace_core::{Error, ErrorKind, panic_text};
-use terrace_replay::{Options, Population, Timed, TimedReplay, Trace};
+use terrace_replay::{Observer, Options, Population, Timed, TimedReplay, Trace};
 
 use super::contenders::Contender;
+use super::pictures::Drawing;
 use super::report::{Replayed, Report};
 use super::{page, stories};
 use crate::context::Context;
@@ -50,10 +51,15 @@ pub(super) fn run(
     trace.notes().iter().for_each(|note| context.note(note));
     let asked = stories::find(path, wanted.explained, &population)?;
     let population = Arc::new(population);
+    let is_drawn = |contender: &Contender| wanted.page.is_some() && !contender.is_bound;
+    let drawn = contenders.iter().filter(|one| is_drawn(one)).count();
     for contender in &mut contenders {
         contender.options.followed = asked.iter().map(|asked| asked.object).collect();
+        contender.drawing = is_drawn(contender).then(|| Drawing::of(drawn));
     }
-    let whole = |contender: &Contender| (contender.name.clone(), contender.is_bound);
+    let whole = |contender: &Contender| {
+        (contender.name.clone(), contender.is_bound, contender.drawing.clone())
+    };
     let names: Vec<_> = contenders.iter().map(whole).collect();
     let all = population.requests().saturating_mul(names.len() as u64);
     let mut progress = Progress::items("replay", Some(all));
@@ -66,9 +72,12 @@ pub(super) fn run(
     });
     drop(progress);
     let (mut replays, mut failures) = (Vec::new(), VecDeque::new());
-    for ((name, is_bound), result) in names.into_iter().zip(results) {
+    for ((name, is_bound, drawing), result) in names.into_iter().zip(results) {
         match result {
-            Ok(timed) => replays.push(Replayed { name, is_bound, timed }),
+            Ok(timed) => {
+                let picture = drawing.map(|drawing| drawing.finish(&timed));
+                replays.push(Replayed { name, is_bound, timed, picture });
+            }
             Err(error) => failures.push_back(error),
         }
     }
@@ -138,13 +147,15 @@ fn replay_all(
                         return;
                     }
                     let taken = lock(index).0.take();
-                    let Contender { options, policy, name, .. } =
+                    let Contender { options, policy, name, drawing, .. } =
                         taken.expect("each is taken once");
+                    let observer = drawing.map(|drawing| Box::new(drawing) as Box<dyn Observer>);
                     // Nobody is interested in progress any more where sending fails.
                     let mut progress = |requests| _ = sender.send(requests);
                     let run = || {
                         let population = Arc::clone(population);
-                        TimedReplay::new(options).run(population, open()?, policy, &mut progress)
+                        let replay = TimedReplay::new(options);
+                        replay.run_observed(population, open()?, policy, observer, &mut progress)
                     };
                     let outcome = catch_unwind(AssertUnwindSafe(run))
                         .unwrap_or_else(|panic| Err(policy_failed(&*panic)))

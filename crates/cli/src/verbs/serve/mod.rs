@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::units::parse_duration;
 use terrace_core::{Clock, Error, ErrorKind, SystemClock};
+use terrace_metrics::{ControlSource, Exporter, ProcessSource, ServerSource, StoreSource};
 use terrace_server::{Limits, Server};
 use terrace_store::{OpenOptions, Settings, Store};
 use terrace_transport::{
@@ -21,9 +22,12 @@ use self::served::Served;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::inherited;
 use crate::interrupt::Interrupt;
 use crate::log::{Form, Log};
+use crate::metrics::{Metrics, export};
 use crate::output::Output;
+use crate::service_manager;
 
 /// Where it listens unless it is told.
 const LISTEN_DEFAULT: &str = "127.0.0.1:7420";
@@ -45,8 +49,8 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:7420";
 /// and --tls-key (clients add `?tls=FILE`): use them on a network that others can read.
 ///
 /// Prints one line on standard output once clients are served: `serving DIR on ADDRESS ...`, or with
-/// --json `{"ready":true,...}`, and tells systemd the same (sd_notify). The log goes to standard
-/// error.
+/// --json `{"ready":true,...}`, and reports the same to systemd (sd_notify), with keep-alives for its
+/// watchdog (WatchdogSec=). The log goes to standard error.
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// Where to listen: HOST:PORT, or unix:PATH; may be given several times
@@ -105,6 +109,9 @@ pub(crate) struct Serve {
     /// Serve the store also where tiers are missing, as `terrace hold --degraded`
     #[arg(long)]
     degraded: bool,
+
+    #[command(flatten)]
+    metrics: Metrics,
 }
 
 impl Verb for Serve {
@@ -125,10 +132,12 @@ impl Verb for Serve {
         let endpoints = self.endpoints()?;
         let secret = self.secret(&endpoints)?;
         let tls = self.tls(&endpoints)?;
+        let metrics = self.metrics.endpoint()?;
         let log = Log::start(&self.log_level, self.log_format)?;
         if self.check {
             return check(context, &endpoints);
         }
+        inherited::settle_daemon_and_log();
         let interrupt = Interrupt::watch()?;
         let options =
             OpenOptions { attach: false, degraded: self.degraded, ..OpenOptions::default() };
@@ -145,12 +154,24 @@ impl Verb for Serve {
                     _ => server.listen(endpoint)?,
                 });
             }
-            print_ready(context, store, &listening)?;
-            notify(sd_notify::NotifyState::Ready);
-            interrupt.wait();
-            notify(sd_notify::NotifyState::Stopping);
-            tracing::info!("ending: running requests are finished");
-            server.end();
+            let exporter = export(metrics.as_ref(), || {
+                vec![
+                    Box::new(ProcessSource::new(Self::NAME)),
+                    Box::new(StoreSource::new(store, context.store().unwrap_or_default())),
+                    Box::new(ControlSource::new(store)),
+                    Box::new(ServerSource::new(&server)),
+                ]
+            })?;
+            inherited::leave_directory();
+            print_ready(context, store, &listening, exporter.as_ref())?;
+            let probe = || drop(store.tiers());
+            service_manager::while_serving(&probe, || {
+                interrupt.wait();
+                service_manager::stopping();
+                tracing::info!("ending: running requests are finished");
+                server.end();
+            });
+            drop(exporter);
             tracing::info!("ended");
             Ok(())
         })
@@ -162,7 +183,13 @@ impl Serve {
         if self.listen.is_empty() {
             return Ok(vec![LISTEN_DEFAULT.parse()?]);
         }
-        let read = |text: &String| text.parse().map_err(crate::failure::Failure::from);
+        let read = |text: &String| {
+            Ok(match text.parse()? {
+                // The socket is removed in the end, when the working directory is another one.
+                Endpoint::Unix(path) => Endpoint::Unix(std::path::absolute(&path).unwrap_or(path)),
+                tcp => tcp,
+            })
+        };
         self.listen.iter().map(read).collect()
     }
 
@@ -224,7 +251,12 @@ fn check(context: &Context, endpoints: &[Endpoint]) -> Result<()> {
     output.flush()
 }
 
-fn print_ready(context: &Context, store: &Store, listening: &[Endpoint]) -> Result<()> {
+fn print_ready(
+    context: &Context,
+    store: &Store,
+    listening: &[Endpoint],
+    exporter: Option<&Exporter>,
+) -> Result<()> {
     let addresses: Vec<_> = listening.iter().map(ToString::to_string).collect();
     tracing::info!(addresses = addresses.join(", "), tiers = store.tiers()?.len(), "serving");
     let mut output = Output::new();
@@ -234,17 +266,12 @@ fn print_ready(context: &Context, store: &Store, listening: &[Endpoint]) -> Resu
             "store": context.store()?,
             "process": std::process::id(),
             "listen": addresses,
+            "metrics": exporter.map(Exporter::url),
         }))?;
     } else {
         let on = addresses.join(", ");
-        output.line(format!("serving {} on {on}; Ctrl-C stops", context.store()?))?;
+        let metrics = exporter.map_or(String::new(), |one| format!(", metrics on {}", one.url()));
+        output.line(format!("serving {} on {on}{metrics}; Ctrl-C stops", context.store()?))?;
     }
     output.flush()
-}
-
-/// Tells the service manager, where there is one.
-fn notify(state: sd_notify::NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(false, &[state]) {
-        tracing::warn!(%error, "the service manager cannot be told");
-    }
 }

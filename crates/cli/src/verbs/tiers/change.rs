@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::units::show_bytes;
 use terrace_core::{Error, ErrorKind};
-use terrace_store::{Store, TierReport};
+use terrace_store::{Settings, Store, TierReport};
 
 use crate::address;
 use crate::context::Context;
@@ -15,7 +15,7 @@ use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
-use crate::verbs::init::tier_section;
+use crate::verbs::init::TierText;
 
 /// Between two looks at a drain: short enough for a bar and for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
@@ -25,7 +25,8 @@ const STILL_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Args, Debug)]
 pub(super) struct Add {
-    /// The name of the new tier
+    /// The new tier: its name, or NAME=PATH[,SETTING=VALUE]... as of `init --tier`
+    #[arg(value_name = "NAME|NAME=PATH[,SETTING=VALUE]...")]
     name: String,
     #[command(flatten)]
     section: Section,
@@ -37,9 +38,9 @@ pub(super) struct Add {
 /// What a new tier is like.
 #[derive(Args, Debug)]
 struct Section {
-    /// What keeps its bytes
-    #[arg(long, value_name = "BACKEND", default_value = "file")]
-    backend: String,
+    /// What keeps its bytes; default: `file`
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<String>,
     /// Its directory, for the backend `file`
     #[arg(long, value_name = "DIR")]
     path: Option<String>,
@@ -58,9 +59,33 @@ struct Section {
 }
 
 impl Section {
-    /// Its text.
-    fn text(&self, name: &str) -> Result<String> {
-        let mut settings = Vec::new();
+    /// The tier of which this and `text`, its name or all of it, are the description.
+    fn tier(&self, text: &str) -> Result<TierText> {
+        let is_described = text.contains('=');
+        let mut tier = match is_described {
+            true => TierText::read(text)?,
+            false => TierText {
+                name: text.into(),
+                backend: "file".into(),
+                path: None,
+                settings: Vec::new(),
+            },
+        };
+        if is_described && (self.path.is_some() || self.backend.is_some()) {
+            let reason = "NAME=PATH has a place already: leave --path and --backend out";
+            return Err(Error::invalid("read a tier", reason).with("tier", text).into());
+        }
+        if let Some(backend) = &self.backend {
+            tier.backend = backend.clone();
+        }
+        if let Some(path) = &self.path {
+            tier.path = Some(path.clone());
+        }
+        if tier.backend == "file" && tier.path.is_none() {
+            let reason = "it has no directory: give --path DIR, or NAME=PATH in place of the name";
+            return Err(Error::invalid("read a tier", reason).with("tier", text).into());
+        }
+        let settings = &mut tier.settings;
         for (key, value) in [
             ("capacity", &self.capacity),
             ("latency", &self.latency),
@@ -71,24 +96,34 @@ impl Section {
         for setting in &self.setting {
             settings.push(address::assignment(setting)?);
         }
-        tier_section(name, &self.backend, self.path.as_deref(), &settings)
+        Ok(tier)
     }
 }
 
 impl Add {
     pub(super) fn run(self, context: &Context) -> Result<()> {
-        let section = self.section.text(&self.name)?;
+        let tier = self.section.tier(&self.name)?;
+        let section = checked(&tier)?;
         let is_used =
             context.with_store(|store| Ok(store.add_tier(&section, self.before.as_deref())?))?;
         let mut output = Output::new();
         if context.is_json {
-            output.json(&json!({ "added": self.name, "is_used": is_used }))?;
+            output.json(&json!({ "added": tier.name, "is_used": is_used }))?;
         } else {
             let when = if is_used { "" } else { "; it is used from the next opening on" };
-            output.line(format!("added the tier {}{when}", self.name))?;
+            output.line(format!("added the tier {}{when}", tier.name))?;
         }
         output.flush()
     }
+}
+
+/// The section of a tier. What is wrong with it is found before the store is opened: in terrace.toml there is
+/// no such line yet.
+fn checked(tier: &TierText) -> Result<String> {
+    let section = tier.section()?;
+    // What the store promises is compared with all of its tiers, once it is open.
+    Settings::parse(&format!("[store]\npersistency = \"none\"\n{section}"), "")?;
+    Ok(section)
 }
 
 #[derive(Args, Debug)]
@@ -146,11 +181,13 @@ impl Drain {
 }
 
 fn find(store: &Store, name: &str) -> Result<TierReport> {
-    let tiers = store.tiers()?;
-    let found = tiers.into_iter().find(|tier| tier.name == name);
-    Ok(found.ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, "find a tier").because(format!("there is no tier {name:?}"))
-    })?)
+    let mut tiers = store.tiers()?;
+    if let Some(index) = tiers.iter().position(|tier| tier.name == name) {
+        return Ok(tiers.swap_remove(index));
+    }
+    let names: Vec<_> = tiers.iter().map(|tier| tier.name.as_str()).collect();
+    let reason = format!("there is no tier {name:?}; there are {}", names.join(", "));
+    Err(Error::new(ErrorKind::NotFound, "find a tier").because(reason).into())
 }
 
 fn has(store: &Store, name: &str) -> Result<bool> {
@@ -217,7 +254,8 @@ fn print_removed(context: &Context, name: &str, by: Option<&str>) -> Result<()> 
 pub(super) struct Replace {
     /// The tier that goes
     old: String,
-    /// The name of the tier that comes
+    /// The tier that comes: its name, or NAME=PATH[,SETTING=VALUE]... as of `init --tier`
+    #[arg(value_name = "NEW|NEW=PATH[,SETTING=VALUE]...")]
     new: String,
     #[command(flatten)]
     section: Section,
@@ -226,12 +264,13 @@ pub(super) struct Replace {
 impl Replace {
     pub(super) fn run(self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
-        let section = self.section.text(&self.new)?;
+        let new = self.section.tier(&self.new)?;
+        let section = checked(&new)?;
         // Apart from the rest: a store of one tier without a policy knows the new one only after it
         // was opened again.
         context.with_store(|store| {
             // Where it is there, an earlier replacement was interrupted.
-            if !has(store, &self.new)? {
+            if !has(store, &new.name)? {
                 find(store, &self.old)?;
                 store.add_tier(&section, Some(&self.old))?;
             }
@@ -245,6 +284,6 @@ impl Replace {
             }
             Ok(())
         })?;
-        print_removed(context, &self.old, Some(&self.new))
+        print_removed(context, &self.old, Some(&new.name))
     }
 }

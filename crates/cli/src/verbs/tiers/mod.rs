@@ -4,6 +4,8 @@
 mod change;
 mod show;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::{Group, Verb};
@@ -28,6 +30,10 @@ pub(crate) struct Tiers {
     #[arg(short, long)]
     long: bool,
 
+    /// Write the figures into a file for node_exporter instead, replaced as a whole
+    #[arg(long, value_name = "FILE", conflicts_with = "long")]
+    textfile: Option<PathBuf>,
+
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -43,6 +49,7 @@ enum Action {
     ///
     /// A store with one tier and no policy uses the new tier from its next opening on.
     #[command(after_long_help = "Examples:
+  terrace tiers add nvme2=/nvme2/t,capacity=200GB,latency=80us --before slow     as in `init --tier`
   terrace tiers add nvme2 --path /nvme2/t --capacity 200GB --latency 80us --before slow
   terrace tiers add ram --backend memory --capacity 4GB
   terrace tiers add sim --path ./sim --setting throttle.latency=50ms")]
@@ -87,12 +94,16 @@ impl Verb for Tiers {
   terrace tiers
   terrace tiers --long
   terrace tiers --json | jq '.tiers[] | {name, used_bytes}'
+  terrace tiers --textfile /var/lib/prometheus/node-exporter/terrace.prom
   terrace tiers add nvme2 --path /nvme2/t --capacity 200GB
   terrace tiers drain old --wait && terrace tiers remove old";
 
     fn run(self, context: &Context) -> Result<()> {
         match self.action {
-            None => show::list(context, self.long),
+            None => match self.textfile {
+                Some(file) => show::write_textfile(context, &file),
+                None => show::list(context, self.long),
+            },
             Some(Action::Add(add)) => add.run(context),
             Some(Action::Drain(drain)) => drain.run(context),
             Some(Action::Remove { name }) => change::remove(context, &name),

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The listing of the tiers.
 
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use serde_json::json;
+use terrace_core::Error;
 use terrace_core::units::{show_bytes, show_ns, show_rate};
+use terrace_metrics::{Samples, textfile};
 use terrace_store::TierReport;
 
 use crate::context::Context;
@@ -13,9 +20,10 @@ use crate::table::Table;
 /// Prints all tiers.
 pub(super) fn list(context: &Context, is_long: bool) -> Result<()> {
     let tiers = context.with_store_for_reading(|store| Ok(store.tiers()?))?;
+    let warnings: Vec<_> = tiers.iter().filter_map(warning).collect();
     let mut output = Output::new();
     if context.is_json {
-        output.json(&json!({ "tiers": tiers }))?;
+        output.json(&json!({ "tiers": tiers, "warnings": warnings }))?;
     } else {
         for line in overview(&tiers).lines() {
             output.line(line)?;
@@ -25,8 +33,31 @@ pub(super) fn list(context: &Context, is_long: bool) -> Result<()> {
                 print_details(tier, &mut output)?;
             }
         }
+        for warning in &warnings {
+            output.line(format!("warning: {warning}"))?;
+        }
     }
     output.flush()
+}
+
+/// Writes the figures of all tiers for node_exporter, which must never see a part of a file.
+pub(super) fn write_textfile(context: &Context, file: &Path) -> Result<()> {
+    context.check_output(file)?;
+    let tiers = context.with_store_for_reading(|store| Ok(store.tiers()?))?;
+    let mut samples = Samples::default();
+    terrace_metrics::tiers(&tiers, &mut samples);
+    let failed = |error: io::Error| {
+        Error::from_io("write the figures of the tiers", error).with("file", file.display())
+    };
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let mut written = tempfile::Builder::new()
+        .prefix(".terrace-tiers")
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
+        .map_err(failed)?;
+    written.write_all(textfile(samples).as_bytes()).map_err(failed)?;
+    written.persist(file).map_err(|error| failed(error.error))?;
+    Ok(())
 }
 
 fn overview(tiers: &[TierReport]) -> Table {
@@ -52,8 +83,27 @@ fn overview(tiers: &[TierReport]) -> Table {
     table
 }
 
+/// All that a tier holds or has reserved.
+fn taken_bytes(tier: &TierReport) -> u64 {
+    tier.used_bytes + tier.copy_bytes + tier.reserved_bytes + tier.garbage_bytes
+}
+
+/// What is wrong where a tier holds more than its capacity.
+fn warning(tier: &TierReport) -> Option<String> {
+    let (taken, capacity) = (taken_bytes(tier), tier.capacity_bytes?);
+    (taken > capacity).then(|| {
+        format!(
+            "tier {} takes {}, more than its capacity of {}: objects on it cannot grow, and new ones go to other \
+             tiers, until some are moved or removed, or the capacity in terrace.toml is raised",
+            tier.name,
+            show_bytes(taken),
+            show_bytes(capacity)
+        )
+    })
+}
+
 fn fill(tier: &TierReport) -> String {
-    let taken = tier.used_bytes + tier.copy_bytes + tier.reserved_bytes + tier.garbage_bytes;
+    let taken = taken_bytes(tier);
     match tier.capacity_bytes {
         Some(capacity) if capacity > 0 => {
             format!("{:.0} %", 100.0 * taken as f64 / capacity as f64)
@@ -99,6 +149,7 @@ fn print_details(tier: &TierReport, output: &mut Output) -> Result<()> {
     let mut table = Table::new(&[]);
     for (name, value) in [
         ("persistency", tier.persistency.clone()),
+        ("writes", tier.writes.clone()),
         ("latency", show_ns(tier.latency_ns)),
         ("read bandwidth", rate(tier.read_bytes_per_s)),
         ("write bandwidth", rate(tier.write_bytes_per_s)),

@@ -8,9 +8,9 @@ use terrace_core::{Action, Error, ErrorKind, Event, EventKind, Key};
 use terrace_store::Store;
 use terrace_trace::{Damage, Head, Item, Problem, Reader, Record, Round, Subject};
 
-use crate::address;
 use crate::context::Context;
 use crate::failure::{self, Failure, Result, status_of};
+use crate::mounted;
 use crate::reading::is_stdin;
 use crate::time::parse_wall;
 
@@ -102,7 +102,10 @@ impl Choice {
         let time = |text: &Option<String>| text.as_deref().map(parse_wall).transpose();
         let (from, until) = (time(&self.from)?, time(&self.until)?);
         let span = (from.unwrap_or(0), until.unwrap_or(u64::MAX));
-        let object = self.object.as_deref().map(address::key).transpose()?;
+        let object = match &self.object {
+            Some(object) => Some(mounted::object(context, &object.into())?.1),
+            None => None,
+        };
         let mut reader = open(&directory)?.between(span.0, span.1);
         let mut came = Came::default();
         let mut round_ns = 0;

@@ -104,6 +104,7 @@ fn write(
     output: &Path,
 ) -> Result<()> {
     // What makes and ends objects belongs to a trace as what reads and writes them does.
+    context.check_output(output)?;
     let options = Options { has_lives: true, ..reading.options()? };
     let given = Given::new(trace)?;
     let open = || given.open(&options);

@@ -44,7 +44,10 @@ impl Export {
             return Err(error.with("file", file.display()).into());
         }
         match &self.output {
-            Some(path) => self.to_file(context, path),
+            Some(path) => {
+                context.check_output(path)?;
+                self.to_file(context, path)
+            }
             None => {
                 let mut output = Output::new();
                 let came = self.write(context, &mut |text| output.line(text))?;

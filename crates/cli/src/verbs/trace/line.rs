@@ -57,7 +57,8 @@ fn access_text(found: &Found<'_>, access: &Access) -> String {
     text
 }
 
-fn name(found: &Found<'_>) -> String {
+/// What a record is about, for people.
+pub(super) fn name(found: &Found<'_>) -> String {
     let Some(subject) = found.subject else { return "?".into() };
     let key = subject.name.key();
     match subject.segment {
@@ -147,7 +148,7 @@ fn policy_value(change: &PolicyChange) -> Value {
 }
 
 /// What changed a policy: a word, and what more there is to say.
-fn cause(change: &PolicyChange) -> (&'static str, Option<String>) {
+pub(super) fn cause(change: &PolicyChange) -> (&'static str, Option<String>) {
     match &change.cause {
         Cause::Start(None) => ("start", None),
         Cause::Start(Some(state)) => {

@@ -6,6 +6,7 @@ mod convert;
 mod export;
 mod line;
 mod load;
+pub(super) mod picture;
 mod record;
 mod show;
 mod summary;
@@ -20,8 +21,8 @@ use crate::failure::Result;
 ///
 /// A trace has every event with its time, object, tier, range, latency and waits, and on request
 /// what the policy saw and decided. It is a directory of files, by default `trace` in the
-/// directory of the store; docs/trace.md says more. A `[trace]` section in terrace.toml records
-/// whenever the store is open.
+/// directory of the store; docs/how-to/trace.md says more. A `[trace]` section in terrace.toml
+/// records whenever the store is open.
 #[derive(Args, Debug)]
 pub(crate) struct Trace {
     #[command(subcommand)]
@@ -66,11 +67,14 @@ enum Action {
     /// Of a file of another program, in any format that `terrace replay` reads, it prints what it
     /// comes to: reads, writes, objects, how much others are asked for until an object is asked for
     /// again, and the working set over time.
+    ///
+    /// With --html it draws instead, for any trace and any number of events: docs/reference/timeline.md says what.
     #[command(after_long_help = "Examples:
   terrace trace show --summary          what it comes to
   terrace trace show --object run/42    one object's life
   terrace trace show --kind moved --kind receipt --from 10min
   terrace trace show /var/tmp/trace --json --limit 1000
+  terrace trace show --html trace.html  a picture, for a browser
   terrace trace show disk.vscsi         what a trace of another program comes to")]
     Show(show::Show),
     /// Write a trace as CSV or JSON for other programs

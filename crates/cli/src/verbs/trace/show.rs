@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace trace show`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -10,12 +10,12 @@ use terrace_replay::{Options, Profile};
 
 use super::choice::Choice;
 use super::summary::Summary;
-use super::{line, load};
+use super::{line, load, picture};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::output::{Output, show_name};
 use crate::progress::Progress;
-use crate::reading::{Given, Reading};
+use crate::reading::{Given, Reading, is_same};
 
 #[derive(Args, Debug)]
 pub(super) struct Show {
@@ -28,6 +28,10 @@ pub(super) struct Show {
     /// trace reuse distances and the working set over time
     #[arg(long)]
     summary: bool,
+    /// Draw it instead: write a page with the timeline of accesses and migrations, the fill of tiers and waits,
+    /// for a browser, to this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["summary", "limit"])]
+    html: Option<PathBuf>,
     #[command(flatten)]
     reading: Reading,
 }
@@ -35,14 +39,32 @@ pub(super) struct Show {
 impl Show {
     pub(super) fn run(self, context: &Context) -> Result<()> {
         match self.choice.file() {
-            Some(file) => self.sum_up_file(context, file),
+            Some(file) => match &self.html {
+                Some(page) => self.draw_file(context, file, page),
+                None => self.sum_up_file(context, file),
+            },
             None if self.reading.is_given() => {
                 let reason = "--format and --columns are for files of other programs";
                 Err(Error::invalid("show the trace", reason).into())
             }
             None if self.summary => self.sum_up(context),
-            None => self.print(context),
+            None => match &self.html {
+                Some(page) => picture::of_store(context, &self.choice, page),
+                None => self.print(context),
+            },
         }
+    }
+
+    fn draw_file(&self, context: &Context, file: &Path, page: &Path) -> Result<()> {
+        if !self.choice.is_whole() {
+            let reason = "a file of another program is drawn as a whole; `terrace trace cut` cuts parts out of it";
+            return Err(Error::invalid("draw the trace", reason).into());
+        }
+        if is_same(page, file) {
+            let reason = "the page would take the place of the trace";
+            return Err(Error::invalid("draw the trace", reason).with("option", "--html").into());
+        }
+        picture::of_file(context, file, &self.reading.options()?, page)
     }
 
     /// Of a trace of another program there is only the summary.

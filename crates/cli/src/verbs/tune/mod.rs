@@ -114,6 +114,8 @@ impl Verb for Tune {
   terrace tune --live --store my-store --window 1min --dwell 5min --dry-run";
 
     fn run(self, context: &Context) -> Result<()> {
+        // Before hours of work.
+        self.html.iter().try_for_each(|file| context.check_output(file))?;
         let modelled = Modelled::read(context)?;
         let timed = modelled.options(&self.manner)?;
         check_watts(self.objective, &timed)?;

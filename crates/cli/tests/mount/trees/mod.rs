@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random operations on a mount and on a directory of the file system that the tiers are on: each has
-//! to end alike, and the trees have to stay alike, whatever moves, ends or dies between.
+//! to end alike, and the trees have to stay alike, whatever moves, ends or dies between. Several clients
+//! of one server take turns, each with files and directories that it holds open.
 
+mod clients;
 mod operation;
 mod side;
 mod tree;
@@ -12,10 +14,11 @@ use std::path::PathBuf;
 use rustix::fs::{CWD, FileType};
 use rustix::io::Errno;
 
+use self::clients::Clients;
 use self::operation::{Chooser, Operation};
-use self::side::{Side, migrate, tiers};
+use self::side::{migrate, tiers};
 use self::tree::{content, content_difference, differences, paths, read_tree};
-use crate::suites::{How, Place};
+use crate::suites::How;
 
 /// Operations of one seed.
 const STEPS: u64 = 1_000;
@@ -23,7 +26,7 @@ const STEPS: u64 = 1_000;
 /// Something happens after so many operations, on average, and trees are compared after that.
 const STEPS_BETWEEN: u64 = 60;
 
-/// Operations that are printed when something is wrong.
+/// Operations that are printed when something is wrong; all of them where one seed is repeated.
 const HISTORY: usize = 40;
 
 /// So many files are asked to move after so many operations, on average, where the names lead to any.
@@ -35,6 +38,11 @@ const MOVES_MIN: u64 = 10;
 
 /// Seeds of each test.
 const SEEDS: u64 = 2;
+
+/// The same where several clients change one tree; `TERRACE_TREE_OPERATIONS` asks for so many operations
+/// in all.
+const STEPS_OF_SEVERAL: u64 = 4_000;
+const STEPS_OF_SEVERAL_BETWEEN: u64 = 200;
 
 #[test]
 fn a_served_mount_is_like_a_directory() {
@@ -56,9 +64,30 @@ fn a_strict_mount_over_the_network_is_like_a_directory() {
     is_like_a_directory(How::Strict);
 }
 
+#[test]
+fn three_strict_clients_are_like_a_directory() {
+    several_are_like_a_directory(How::Strict, 3);
+}
+
+#[test]
+fn two_clients_are_like_a_directory_once_caches_expired() {
+    several_are_like_a_directory(How::Network, 2);
+}
+
 fn is_like_a_directory(how: How) {
     for seed in terrace_testkit::seeds(SEEDS) {
-        let Some(run) = Run::new(how, seed) else { return };
+        let Some(run) = Run::new(how, 1, seed) else { return };
+        run.carry_out();
+    }
+}
+
+fn several_are_like_a_directory(how: How, clients: usize) {
+    let asked = std::env::var("TERRACE_TREE_OPERATIONS");
+    let operations = asked.map_or(STEPS_OF_SEVERAL, |text| {
+        text.parse().expect("TERRACE_TREE_OPERATIONS is a number")
+    });
+    for seed in terrace_testkit::seeds(operations.div_ceil(STEPS_OF_SEVERAL)) {
+        let Some(run) = Run::new(how, clients, seed) else { return };
         run.carry_out();
     }
 }
@@ -74,11 +103,10 @@ enum Happening {
 
 /// One history.
 struct Run {
-    // Open files are closed before what they are in ends.
-    mounted: Side,
-    native: Side,
-    place: Place,
+    clients: Clients,
     how: How,
+    steps: u64,
+    steps_between: u64,
     seed: u64,
     chooser: Chooser,
     history: VecDeque<String>,
@@ -91,16 +119,20 @@ struct Run {
 }
 
 impl Run {
-    fn new(how: How, seed: u64) -> Option<Self> {
-        let place = Place::new(how, &["-o", "suid,dev"])?;
-        let native = Side::new(&place.scene.directory("native"));
-        let mounted = Side::new(place.mounted.path());
-        let chooser = Chooser::new(seed);
+    fn new(how: How, count: usize, seed: u64) -> Option<Self> {
+        // The kernel keeps an access control list of an inode that it finds by another name, also after
+        // the time that `--cache` allows, until it asks for the attributes of that inode again.
+        let sets_access_lists = count == 1 || how == How::Strict;
+        let chooser = Chooser::new(seed, count > 1, sets_access_lists);
+        let (steps, steps_between) = match count {
+            1 => (STEPS, STEPS_BETWEEN),
+            _ => (STEPS_OF_SEVERAL, STEPS_OF_SEVERAL_BETWEEN),
+        };
         Some(Self {
-            mounted,
-            native,
-            place,
+            clients: Clients::new(how, count)?,
             how,
+            steps,
+            steps_between,
             seed,
             chooser,
             history: VecDeque::new(),
@@ -111,38 +143,43 @@ impl Run {
     }
 
     fn carry_out(mut self) {
-        // The command makes neither.
-        rustix::fs::chmod(self.native.root(), 0o755.into()).expect("it is there");
-        rustix::fs::chmod(self.mounted.root(), 0o755.into()).expect("it is there");
-        for step in 0..STEPS {
+        let is_alone = self.clients.count() == 1;
+        for step in 0..self.steps {
+            if !is_alone && self.clients.choose(&mut self.chooser) {
+                self.write_and_read(step);
+            }
             let operation = self.chooser.next();
             self.apply(step, &operation);
-            if self.chooser.below(MOVES_BETWEEN) == 0 {
+            if is_alone && self.chooser.below(MOVES_BETWEEN) == 0 {
                 self.count_moves();
                 (0..MOVES_AT_ONCE).for_each(|_| self.migrate());
             }
-            if self.chooser.below(STEPS_BETWEEN) == 0 {
+            if self.chooser.below(self.steps_between) == 0 {
                 self.compare();
                 self.happen();
                 self.compare();
             }
         }
         self.compare();
-        let (how, seed, moves) = (self.how, self.seed, self.moves);
-        println!("trees, {how:?}: seed {seed}, {STEPS} operations, {moves} migrations were done");
-        assert!(moves >= MOVES_MIN, "{moves} migrations alone");
-        self.mounted.close_all();
-        self.place.mounted.unmount();
+        let (how, seed, steps, moves) = (self.how, self.seed, self.steps, self.moves);
+        let clients = self.clients.count();
+        println!(
+            "trees, {how:?}, {clients} clients: seed {seed}, {steps} operations, {moves} migrations \
+             were done"
+        );
+        assert!(moves >= MOVES_MIN || !is_alone, "{moves} migrations alone");
+        self.clients.unmount();
     }
 
     fn apply(&mut self, step: u64, operation: &Operation) {
-        let native = self.native.apply(operation);
-        if self.history.len() == HISTORY {
+        let native = self.clients.native().apply(operation);
+        if self.history.len() == HISTORY && std::env::var_os("TERRACE_SEED").is_none() {
             self.history.pop_front();
         }
         let outcome = native.as_ref().map_or_else(Errno::to_string, |_| "ok".into());
-        self.history.push_back(format!("{step}: {operation:?}: {outcome}"));
-        let mounted = self.mounted.apply(operation);
+        let client = self.clients.current();
+        self.history.push_back(format!("{step}, {client}: {operation:?}: {outcome}"));
+        let mounted = self.clients.mounted().apply(operation);
         // A server that is new may have lost what was not synced, and who syncs is told.
         let is_told = self.is_server_new
             && matches!(operation, Operation::Sync { .. })
@@ -160,14 +197,32 @@ impl Run {
             self.fail(&text);
         }
         if native.is_ok() && changes_names(operation) {
-            let found = paths(self.native.root()).expect("readable");
+            let found = paths(self.clients.native().root()).expect("readable");
             self.chooser.learn(&found);
+        }
+    }
+
+    /// Has one client write a file and close it, and another open and read it at once: it has to find what
+    /// was written, whatever is cached.
+    fn write_and_read(&mut self, step: u64) {
+        let path = self.chooser.path();
+        let Ok(at) = self.clients.native().at(&path) else { return };
+        let stat = rustix::fs::statat(CWD, at, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        if !stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()) {
+            return;
+        }
+        for operation in self.chooser.rewrite(&path) {
+            self.apply(step, &operation);
+        }
+        self.clients.go_on_at_once(&mut self.chooser);
+        for operation in self.chooser.reread(&path) {
+            self.apply(step, &operation);
         }
     }
 
     /// Asks for the migration of some file.
     fn migrate(&mut self) {
-        let path = self.mounted.root().join(self.chooser.path());
+        let path = self.clients.mounted().root().join(self.chooser.path());
         let tier = ["fast", "slow"][self.chooser.below(2) as usize];
         let stat = rustix::fs::statat(CWD, &path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
         let Ok(stat) = stat else { return };
@@ -214,42 +269,31 @@ impl Run {
             _ => Happening::KillMount,
         };
         self.history.push_back(format!("{happening:?}"));
-        if let (Happening::RestartServer | Happening::KillServer, Some(served)) =
-            (happening, &mut self.place.served)
-        {
-            self.is_server_new = true;
-            return match happening {
-                Happening::RestartServer => served.restart(&self.place.scene),
-                _ => served.kill_and_restart(&self.place.scene),
-            };
-        }
-        if let Happening::Remount = happening {
-            self.mounted.close_all();
-        }
-        let Place { mounted, scene, .. } = &mut self.place;
         match happening {
-            Happening::Remount => mounted.unmount(),
-            _ => mounted.kill(),
+            Happening::RestartServer | Happening::KillServer => {
+                self.is_server_new = true;
+                self.clients.restart_server(happening);
+            }
+            Happening::Remount | Happening::KillMount => {
+                self.is_server_new &= self.clients.count() > 1;
+                self.clients.remount(happening);
+            }
         }
-        mounted.mount(scene);
-        self.is_server_new = false;
-        // What was open is closed now, too.
-        self.mounted.close_all();
-        self.native.close_all();
     }
 
     /// Compares what names lead to, and what is open.
     fn compare(&mut self) {
         self.count_moves();
-        let native = read_tree(self.native.root()).expect("readable");
-        match read_tree(self.mounted.root()) {
+        self.clients.wait_for_caches();
+        let native = read_tree(self.clients.native().root()).expect("readable");
+        match read_tree(self.clients.mounted().root()) {
             Ok(mounted) if mounted == native => {}
             Ok(mounted) => {
                 self.fail(&format!("trees differ: {:#?}", differences(&native, &mounted)));
             }
             Err(errno) => self.fail(&format!("cannot read the tree: {errno}")),
         }
-        let open = self.native.open_files().zip(self.mounted.open_files());
+        let open = self.clients.open_files();
         for (slot, files) in open.enumerate() {
             let (Some(native), Some(mounted)) = files else { continue };
             let look = |file| {
@@ -275,10 +319,14 @@ impl Run {
     }
 
     fn fail(&self, what: &str) -> ! {
+        let test = std::thread::current().name().unwrap_or_default().to_string();
         for line in &self.history {
             eprintln!("{line}");
         }
-        panic!("{what}\n{:?}: TERRACE_SEED={} repeats it", self.how, self.seed);
+        panic!(
+            "{what}\n{:?}: `TERRACE_SEED={} cargo test -p terrace-cli --test mount {test}` repeats it",
+            self.how, self.seed
+        );
     }
 }
 

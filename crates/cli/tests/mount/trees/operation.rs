@@ -7,6 +7,12 @@ use terrace_core::Random;
 /// Files that may be open at a time.
 pub(super) const SLOTS: usize = 6;
 
+/// Directories that may be held open at a time, where that is tried.
+pub(super) const HELD: usize = 3;
+
+/// Before the place of a held directory, at the beginning of a path that leads on from it.
+pub(super) const AT: char = '@';
+
 /// Names of things in a directory: few, so that they meet.
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
@@ -73,6 +79,23 @@ pub(super) enum Operation {
     },
     Close {
         slot: usize,
+    },
+    /// Opens a directory, from which paths lead on.
+    Hold {
+        place: usize,
+        path: String,
+    },
+    /// Closes one.
+    Drop {
+        place: usize,
+    },
+    /// Looks at one that is held.
+    StatHeld {
+        place: usize,
+    },
+    /// Lists one that is held.
+    ListHeld {
+        place: usize,
     },
     Write {
         slot: usize,
@@ -156,12 +179,17 @@ pub(super) struct Chooser {
     /// Names that there are, and those of them that are directories.
     names: Vec<String>,
     directories: Vec<String>,
+    /// Whether names change more often than bytes, also by way of directories that are held.
+    prefers_names: bool,
+    /// Whether access control lists are set.
+    sets_access_lists: bool,
 }
 
 impl Chooser {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, prefers_names: bool, sets_access_lists: bool) -> Self {
         let directories = vec![String::new()];
-        Self { random: Random::new(seed), names: Vec::new(), directories }
+        let random = Random::new(seed);
+        Self { random, names: Vec::new(), directories, prefers_names, sets_access_lists }
     }
 
     /// Learns what there is: paths and whether they are directories.
@@ -178,6 +206,15 @@ impl Chooser {
 
     /// A path that there is, mostly.
     pub(super) fn path(&mut self) -> String {
+        let path = self.path_from_root();
+        if self.prefers_names && self.random.chance(0.15) {
+            let name = path.rsplit('/').next().expect("it has a name");
+            return format!("{AT}{}/{name}", self.below(HELD as u64));
+        }
+        path
+    }
+
+    fn path_from_root(&mut self) -> String {
         if self.names.is_empty() || self.random.chance(0.1) {
             return self.new_path();
         }
@@ -197,6 +234,9 @@ impl Chooser {
     pub(super) fn next(&mut self) -> Operation {
         if self.names.len() > NAMES_MAX && self.random.chance(0.4) {
             return self.removal();
+        }
+        if self.prefers_names && self.random.chance(0.4) {
+            return self.change_of_names();
         }
         match self.below(100) {
             0..6 => Operation::MakeDirectory { path: self.new_path(), mode: self.mode() },
@@ -252,6 +292,46 @@ impl Chooser {
             90..95 => self.xattr(),
             95..97 => Operation::List { path: self.path() },
             _ => Operation::Stat { path: self.path(), follows: self.random.chance(0.5) },
+        }
+    }
+
+    /// What another client is to find when it opens a file.
+    pub(super) fn rewrite(&mut self, path: &str) -> [Operation; 3] {
+        let (offset, length) = self.range();
+        let (slot, fill) = (self.slot(), self.random.next_u64());
+        let cuts = if self.random.chance(0.3) { OFlags::TRUNC } else { OFlags::empty() };
+        [
+            Operation::Open { slot, path: path.into(), flags: OFlags::WRONLY | cuts, mode: 0 },
+            Operation::Write { slot, offset, length, fill },
+            Operation::Close { slot },
+        ]
+    }
+
+    /// How it finds that.
+    pub(super) fn reread(&mut self, path: &str) -> [Operation; 3] {
+        let slot = self.slot();
+        [
+            Operation::Open { slot, path: path.into(), flags: OFlags::RDONLY, mode: 0 },
+            Operation::Read { slot, offset: 0, length: LARGE_BYTES_MAX + RANGE_BYTES_MAX },
+            Operation::Close { slot },
+        ]
+    }
+
+    fn change_of_names(&mut self) -> Operation {
+        let place = self.below(HELD as u64) as usize;
+        match self.below(20) {
+            0..5 => Operation::MakeDirectory { path: self.new_path(), mode: 0o755 },
+            5..12 => self.rename(),
+            12..14 => self.removal(),
+            14 => Operation::Link { from: self.path(), to: self.new_path() },
+            15 => {
+                let index = self.below(self.directories.len() as u64) as usize;
+                Operation::Hold { place, path: self.directories[index].clone() }
+            }
+            16 => Operation::Drop { place },
+            17 => Operation::StatHeld { place },
+            18 => Operation::ListHeld { place },
+            _ => Operation::Stat { path: self.path(), follows: false },
         }
     }
 
@@ -317,7 +397,8 @@ impl Chooser {
 
     fn xattr(&mut self) -> Operation {
         let path = self.path();
-        let name = match self.below(8) {
+        let kinds = if self.sets_access_lists { 8 } else { 6 };
+        let name = match self.below(kinds) {
             0..3 => "user.one",
             3..5 => "user.two",
             5..6 => "trusted.three",

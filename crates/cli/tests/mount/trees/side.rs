@@ -5,13 +5,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
-    XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
+    Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use terrace_core::Random;
 
-use super::operation::{Operation, SLOTS};
+use super::operation::{AT, HELD, Operation, SLOTS};
 
 /// What became of an operation: something to compare, or the error.
 pub(super) type Outcome = Result<Vec<u8>, Errno>;
@@ -23,11 +23,13 @@ pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 pub(super) struct Side {
     root: PathBuf,
     slots: [Option<OwnedFd>; SLOTS],
+    /// Directories from which paths lead on.
+    held: [Option<OwnedFd>; HELD],
 }
 
 impl Side {
     pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf(), slots: Default::default() }
+        Self { root: root.to_path_buf(), slots: Default::default(), held: Default::default() }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -36,6 +38,21 @@ impl Side {
 
     pub(super) fn close_all(&mut self) {
         self.slots = Default::default();
+        self.held = Default::default();
+    }
+
+    /// Where a path leads, which may begin at a directory that is held.
+    pub(super) fn at(&self, path: &str) -> Result<PathBuf, Errno> {
+        let Some((place, below)) = path.strip_prefix(AT).and_then(|path| path.split_once('/'))
+        else {
+            return Ok(self.root.join(path));
+        };
+        let held = self.held(place.parse().expect("a number"))?.as_raw_fd();
+        Ok(PathBuf::from(format!("/proc/self/fd/{held}/{below}")))
+    }
+
+    fn held(&self, place: usize) -> Result<&OwnedFd, Errno> {
+        self.held[place].as_ref().ok_or(Errno::BADF)
     }
 
     pub(super) fn open_files(&self) -> impl Iterator<Item = Option<&OwnedFd>> {
@@ -45,39 +62,55 @@ impl Side {
     /// Carries out an operation.
     pub(super) fn apply(&mut self, operation: &Operation) -> Outcome {
         use Operation as O;
-        let at = |path: &str| self.root.join(path);
         match operation {
             O::MakeDirectory { path, mode } => {
-                rustix::fs::mkdir(at(path), Mode::from_raw_mode(*mode))?;
+                rustix::fs::mkdir(self.at(path)?, Mode::from_raw_mode(*mode))?;
             }
-            O::RemoveDirectory { path } => rustix::fs::rmdir(at(path))?,
-            O::Unlink { path } => rustix::fs::unlink(at(path))?,
-            O::Symlink { path, target } => rustix::fs::symlink(target, at(path))?,
-            O::Link { from, to } => rustix::fs::link(at(from), at(to))?,
+            O::RemoveDirectory { path } => rustix::fs::rmdir(self.at(path)?)?,
+            O::Unlink { path } => rustix::fs::unlink(self.at(path)?)?,
+            O::Symlink { path, target } => rustix::fs::symlink(target, self.at(path)?)?,
+            O::Link { from, to } => rustix::fs::link(self.at(from)?, self.at(to)?)?,
             O::Rename { from, to, flags } => {
-                rustix::fs::renameat_with(CWD, at(from), CWD, at(to), *flags)?;
+                let (from, to) = (self.at(from)?, self.at(to)?);
+                let renamed = rename(&from, &to, *flags);
+                return renamed.map(|()| Vec::new());
             }
             O::MakeNode { path, kind, mode } => {
-                rustix::fs::mknodat(CWD, at(path), *kind, Mode::from_raw_mode(*mode), 0)?;
+                rustix::fs::mknodat(CWD, self.at(path)?, *kind, Mode::from_raw_mode(*mode), 0)?;
             }
             O::Open { slot, path, flags, mode } => {
                 // Whoever opens a pipe does not wait for another.
                 let flags = *flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let opened = rustix::fs::open(at(path), flags, Mode::from_raw_mode(*mode))?;
+                let opened = rustix::fs::open(self.at(path)?, flags, Mode::from_raw_mode(*mode))?;
                 let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
                 // Of all else a mount is not told that it is open: it is gone with its last name.
                 self.slots[*slot] = Some(opened).filter(|_| kind.is_file());
             }
             O::OpenUnnamed { slot, directory, mode } => {
                 let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-                let opened = rustix::fs::open(at(directory), flags, Mode::from_raw_mode(*mode));
+                let opened =
+                    rustix::fs::open(self.at(directory)?, flags, Mode::from_raw_mode(*mode));
                 self.slots[*slot] = Some(opened?);
             }
             O::LinkOpen { slot, to } => {
                 let open = format!("/proc/self/fd/{}", self.slot(*slot)?.as_raw_fd());
-                rustix::fs::linkat(CWD, open, CWD, at(to), AtFlags::SYMLINK_FOLLOW)?;
+                rustix::fs::linkat(CWD, open, CWD, self.at(to)?, AtFlags::SYMLINK_FOLLOW)?;
             }
             O::Close { slot } => self.slots[*slot] = None,
+            O::Hold { place, path } => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let opened = rustix::fs::open(self.at(path)?, flags, Mode::empty())?;
+                self.held[*place] = Some(opened);
+            }
+            O::Drop { place } => self.held[*place] = None,
+            O::StatHeld { place } => {
+                return Ok(describe(&rustix::fs::fstat(self.held(*place)?)?).into());
+            }
+            O::ListHeld { place } => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let opened = rustix::fs::openat(self.held(*place)?, ".", flags, Mode::empty());
+                return list_open(opened?);
+            }
             O::Write { slot, offset, length, fill } => {
                 let mut bytes = vec![0; *length as usize];
                 Random::new(*fill).fill(&mut bytes);
@@ -89,7 +122,7 @@ impl Side {
             O::SetLength { slot, size } => rustix::fs::ftruncate(self.slot(*slot)?, *size)?,
             O::Truncate { path, size } => {
                 let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let opened = rustix::fs::open(at(path), flags, Mode::empty())?;
+                let opened = rustix::fs::open(self.at(path)?, flags, Mode::empty())?;
                 rustix::fs::ftruncate(opened, *size)?;
             }
             O::Allocate { slot, mode, offset, length } => {
@@ -102,27 +135,27 @@ impl Side {
             O::Seek { slot, offset, is_hole } => return seek(self.slot(*slot)?, *offset, *is_hole),
             O::Sync { slot } => rustix::fs::fsync(self.slot(*slot)?)?,
             O::ChangeMode { path, mode } => {
-                rustix::fs::chmod(at(path), Mode::from_raw_mode(*mode))?;
+                rustix::fs::chmod(self.at(path)?, Mode::from_raw_mode(*mode))?;
             }
             O::ChangeOwner { path, user, group, follows } => {
                 let (user, group) = (Uid::from_raw(*user), Gid::from_raw(*group));
-                rustix::fs::chownat(CWD, at(path), Some(user), Some(group), flags(*follows))?;
+                rustix::fs::chownat(CWD, self.at(path)?, Some(user), Some(group), flags(*follows))?;
             }
             O::SetTimes { path, accessed, modified, nanos, follows } => {
                 let time = |tv_sec| Timespec { tv_sec, tv_nsec: *nanos };
                 let times =
                     Timestamps { last_access: time(*accessed), last_modification: time(*modified) };
-                rustix::fs::utimensat(CWD, at(path), &times, flags(*follows))?;
-                let stat = rustix::fs::statat(CWD, at(path), flags(*follows))?;
+                rustix::fs::utimensat(CWD, self.at(path)?, &times, flags(*follows))?;
+                let stat = rustix::fs::statat(CWD, self.at(path)?, flags(*follows))?;
                 return Ok(format!("{:?}", times_of(&stat)).into());
             }
             O::SetXattr { path, name, value, how } => {
-                rustix::fs::lsetxattr(at(path), *name, value, *how)?;
+                rustix::fs::lsetxattr(self.at(path)?, *name, value, *how)?;
             }
-            O::RemoveXattr { path, name } => rustix::fs::lremovexattr(at(path), *name)?,
-            O::List { path } => return list(&at(path)),
+            O::RemoveXattr { path, name } => rustix::fs::lremovexattr(self.at(path)?, *name)?,
+            O::List { path } => return list(&self.at(path)?),
             O::Stat { path, follows } => {
-                let stat = rustix::fs::statat(CWD, at(path), flags(*follows))?;
+                let stat = rustix::fs::statat(CWD, self.at(path)?, flags(*follows))?;
                 return Ok(describe(&stat).into());
             }
         }
@@ -132,6 +165,23 @@ impl Side {
     fn slot(&self, slot: usize) -> Result<&OwnedFd, Errno> {
         self.slots[slot].as_ref().ok_or(Errno::BADF)
     }
+}
+
+/// Renames. A rename with a whiteout that is refused leaves the times of the former parent as they are;
+/// ext4 sets them when it takes back what it began (`ext4_resetent` in fs/ext4/namei.c).
+fn rename(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
+    let parent = from.parent().filter(|_| flags.contains(RenameFlags::WHITEOUT));
+    let before = parent.map(rustix::fs::stat).transpose().unwrap_or_default();
+    let renamed = rustix::fs::renameat_with(CWD, from, CWD, to, flags);
+    if let (Err(_), Some(parent), Some(before)) = (renamed, parent, before)
+        && rustix::fs::stat(parent).is_ok_and(|now| times_of(&now)[1] != times_of(&before)[1])
+    {
+        let [last_access, last_modification] =
+            times_of(&before).map(|(tv_sec, nanos)| Timespec { tv_sec, tv_nsec: nanos });
+        let times = Timestamps { last_access, last_modification };
+        rustix::fs::utimensat(CWD, parent, &times, AtFlags::empty())?;
+    }
+    renamed
 }
 
 fn flags(follows: bool) -> AtFlags {
@@ -183,6 +233,8 @@ fn copy(
     mut to_offset: u64,
     length: u64,
 ) -> Outcome {
+    // Where another client has made it longer, the kernel copies up to the end that it knows.
+    rustix::fs::fstat(from)?;
     let mut left = length as usize;
     while left > 0 {
         let offsets = (Some(&mut from_offset), Some(&mut to_offset));
@@ -212,7 +264,10 @@ fn seek(file: &OwnedFd, offset: u64, is_hole: bool) -> Outcome {
 }
 
 fn list(path: &Path) -> Outcome {
-    let directory = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+    list_open(rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?)
+}
+
+fn list_open(directory: OwnedFd) -> Outcome {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory)? {
         let entry = entry?;

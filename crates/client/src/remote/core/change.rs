@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Changes whose answer nobody waits for: each is carried out once, also where the connection breaks.
+//! Asynchronous changes: each is carried out once, also where the connection breaks.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -26,7 +26,7 @@ impl Change {
     }
 }
 
-/// Is told what came of a change; of nothing where it was not carried out.
+/// Completes a change with its result; with none where it was not carried out.
 pub(in crate::remote) type ChangeDone = Box<dyn FnOnce(Option<Result<Outcome>>) + Send>;
 
 /// One that is asked for.
@@ -38,9 +38,9 @@ struct Asking {
 }
 
 impl Core {
-    /// Asks for a change as [`Core::ask_later`] asks for a read, in a life of the session. `done` is told of
-    /// it by the thread that hears of it, or by one of its own where the connection broke: it is asked for
-    /// again then, under its number, so that it is carried out once.
+    /// Asks for a change as [`Core::ask_later`] asks for a read, in a life of the session. The
+    /// thread that receives the answer calls `done`. Where the connection broke a thread of its own
+    /// does: it asks again under the same number, so that the change is carried out at most once.
     pub(in crate::remote) fn change_later(
         self: &Arc<Self>,
         change: &Change,
@@ -78,7 +78,7 @@ impl Core {
         })
     }
 
-    /// Takes note of what came of a change that nobody waited for, and tells of it.
+    /// Notes the result of an asynchronous change, and completes it.
     fn end_change(self: Arc<Self>, asking: Asking, ended: Ended, done: ChangeDone) {
         let number = asking.number;
         match ended {
@@ -118,11 +118,11 @@ impl Core {
         }
     }
 
-    /// Asks for a change again of which a connection that broke told nothing.
+    /// Asks again for a change that a broken connection left without an answer.
     fn change_again(&self, Asking { number, life, change }: &Asking) -> Result<Outcome> {
         let _end = Id { core: self, number: *number };
         let data = [&*change.data];
-        // In another life nobody knows what became of it.
+        // In another life the result is not known any more.
         let message = change.message(&data).only_in(Some(*life));
         let asked = self.exchange_as(*number, self.deadline_ns(), &message, None, &mut |_| true);
         // Whatever this try ended with, the one before may be on its way still.

@@ -80,3 +80,43 @@ fn a_damaged_record_of_an_earlier_time_gets_what_the_file_has_become() {
         assert_eq!(scene.read(numbers.small), right);
     }
 }
+
+/// Removed while they were used, by a user that died.
+#[test]
+fn directories_and_links_without_a_name_are_no_damage_and_go() {
+    let (scene, _) = Scene::new();
+    let orphans = [(4000, Kind::Directory), (4001, Kind::Symlink), (4002, Kind::Fifo)];
+    for (number, kind) in orphans {
+        let node = Node { number, kind, parent: ROOT, ..Node::default() };
+        scene.put(&pairs::node(number), &encode(&node));
+        scene.put(&pairs::nameless(number), b"");
+    }
+    scene.put(&pairs::content(4001), b"aim");
+    scene.change(4001, |node| node.size = 3);
+    let report = scene.check();
+    assert!(report.is_sound(), "{report:?}");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let tree = Tree::open(Arc::clone(&scene.kv), FileClock::new(clock)).expect("opens");
+    assert_eq!(tree.discard_nameless(), Ok(orphans.len() as u64));
+    let report = scene.check();
+    assert!(report.is_sound(), "{report:?}");
+    for (number, _) in orphans {
+        for key in [pairs::node(number), pairs::nameless(number), pairs::content(number)] {
+            assert_eq!(scene.kv.get(&key).expect("readable"), None);
+        }
+    }
+}
+
+#[test]
+fn a_directory_with_a_name_or_entries_is_not_thrown_away() {
+    let (scene, numbers) = Scene::new();
+    for number in [numbers.below, numbers.directory] {
+        scene.put(&pairs::nameless(number), b"");
+        scene.change(number, |node| node.links = 0);
+    }
+    scene.mends(&[DamageKind::WrongLinks, DamageKind::WrongNameless]);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let tree = Tree::open(Arc::clone(&scene.kv), FileClock::new(clock)).expect("opens");
+    assert_eq!(tree.discard_nameless(), Ok(0));
+    assert!(scene.check().is_sound());
+}

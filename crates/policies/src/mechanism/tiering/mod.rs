@@ -185,7 +185,7 @@ impl<C: Choice> Tiering<C> {
         self.proposals = proposals;
     }
 
-    /// Leases a segment where it is, unless somebody has leased it.
+    /// Leases a segment where it is, unless it is leased already.
     pub(crate) fn hold(&mut self, slot: Slot, segment: &SegmentView, until_ns: u64) {
         if !self.staging.holds(slot) {
             self.staging.hold(slot, segment, until_ns);

@@ -68,7 +68,7 @@ impl<C: Choice> Tiering<C> {
         for slot in state.unlisted.iter().filter_map(|name| names.slot(name)) {
             self.roster.adopt(view, slot);
             let segment = &view.segments[slot as usize];
-            // Who had it open before a restart does not close it after.
+            // A segment that was open before a restart gets no close after it.
             match self.is_held(slot, segment) {
                 true => self.choice.unlist(slot),
                 false => self.choice.list(view, slot, segment),

@@ -135,7 +135,7 @@ fn what_s3_fifo_keeps_out_drives_nothing_out() {
     }
 }
 
-/// Who misses is taken from the list of names, also where it is too large by now.
+/// The object that misses is taken from the list of names, also where it is too large by now.
 #[test]
 fn a_miss_of_what_is_too_large_takes_its_name() {
     let mut cache = Cache::new(S3Fifo::version_1(100), 100);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use terrace_core::{
     Action, ActionKind, Event, EventKind, Outcome, Placement, Placer, SegmentView, Slot, TierIndex,
-    TierSet, View,
+    TierSet, TierView, View,
 };
 
 use super::score::Score;
@@ -28,6 +28,8 @@ pub(super) struct World {
     coming_bytes: Vec<u64>,
     /// By tier: bytes of primaries as they really lie.
     actual_bytes: Vec<u64>,
+    /// By tier: holes of the primaries that really lie there, which take no room.
+    holes_bytes: Vec<u64>,
     moves: BTreeMap<Slot, Move>,
     /// When the last of the moves will be done.
     busy_until_ns: u64,
@@ -66,6 +68,7 @@ impl World {
         let actual = view.segments.iter().map(|segment| segment.tier).collect();
         let (coming_bytes, actual_bytes) = (vec![0; count], used_bytes.clone());
         let (score, actual_score) = (Score::new(&view.tiers), Score::new(&view.tiers));
+        let holes_bytes = holes(&view.tiers, &actual_bytes);
         let mut world = Self {
             view,
             placer: None,
@@ -74,6 +77,7 @@ impl World {
             copy_bytes,
             coming_bytes,
             actual_bytes,
+            holes_bytes,
             moves: BTreeMap::new(),
             busy_until_ns: 0,
             told: Vec::new(),
@@ -106,12 +110,13 @@ impl World {
     pub(super) fn take(&mut self, post: Post) -> Vec<Event> {
         let Post { now_ns, tiers, events, mut created, .. } = post;
         self.view.now_ns = now_ns;
-        self.view.tiers = tiers;
+        self.view.tiers = tiers.clone();
         let mut seen = std::mem::take(&mut self.told);
         self.end_moves(&mut seen);
         for event in events {
             self.happen(event, &mut created, &mut seen);
         }
+        self.holes_bytes = holes(&tiers, &self.actual_bytes);
         self.account();
         seen
     }
@@ -212,7 +217,7 @@ impl World {
         });
         let below = |index: &usize, limit_bytes: u64| {
             let taken_bytes =
-                self.used_bytes[*index] + self.copy_bytes[*index] + self.coming_bytes[*index];
+                self.used(*index) + self.copy_bytes[*index] + self.coming_bytes[*index];
             taken_bytes.saturating_add(need_bytes) <= limit_bytes
         };
         let capacity = |index: &usize| self.view.tiers[*index].figures.capacity_bytes;
@@ -331,8 +336,14 @@ impl World {
 
     /// Room on a tier, clean copies given up, with what is on its way taken out.
     fn room_bytes(&self, tier: TierIndex) -> u64 {
-        let taken = self.used_bytes[tier.index()] + self.coming_bytes[tier.index()];
+        let taken = self.used(tier.index()) + self.coming_bytes[tier.index()];
         self.view.tiers[tier.index()].figures.capacity_bytes.saturating_sub(taken)
+    }
+
+    /// What primaries take of a tier here: their lengths without the holes of those that really lie there. A
+    /// segment that the shadow has moved counts with its length.
+    fn used(&self, index: usize) -> u64 {
+        self.used_bytes[index].saturating_sub(self.holes_bytes[index])
     }
 
     /// Takes a migration out.
@@ -403,19 +414,27 @@ impl World {
                 outgoing_bytes[segment.tier.index()] += one.bytes;
             }
         }
+        let used_bytes: Vec<_> = (0..self.used_bytes.len()).map(|index| self.used(index)).collect();
         for (index, tier) in self.view.tiers.iter_mut().enumerate() {
             (tier.incoming_bytes, tier.outgoing_bytes) =
                 (self.coming_bytes[index], outgoing_bytes[index]);
-            (tier.used_bytes, tier.copy_bytes) = (self.used_bytes[index], self.copy_bytes[index]);
+            (tier.used_bytes, tier.copy_bytes) = (used_bytes[index], self.copy_bytes[index]);
             (tier.reserved_bytes, tier.garbage_bytes) = (0, 0);
         }
     }
 
     /// What both would have waited for so far: the store as it is, and this world.
     pub(super) fn sides(&self) -> (ShadowSide, ShadowSide) {
-        let actual = self.actual_score.side(self.actual_bytes.iter().copied());
-        (actual, self.score.side(self.used_bytes.iter().copied()))
+        let actual = self.actual_bytes.iter().zip(&self.holes_bytes);
+        let actual = self.actual_score.side(actual.map(|(bytes, holes)| bytes - holes));
+        (actual, self.score.side((0..self.used_bytes.len()).map(|index| self.used(index))))
     }
+}
+
+/// By tier, what of these lengths of primaries it really takes no room for.
+fn holes(tiers: &[TierView], actual_bytes: &[u64]) -> Vec<u64> {
+    let taken = tiers.iter().map(|tier| tier.used_bytes.saturating_add(tier.reserved_bytes));
+    actual_bytes.iter().zip(taken).map(|(bytes, taken)| bytes.saturating_sub(taken)).collect()
 }
 
 /// The tiers of a set.

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Stores for PyTorch: samples, shards, a loader that brings what comes next to the fast tier, and
+checkpoints.
+
+    data = ObjectDataset("my-store", prefix="images/train/", transform=decode)
+    sampler = RandomSampler(data, generator=torch.Generator().manual_seed(1))
+    loader = Loader(data, sampler=sampler, batch_size=32, num_workers=4, prefetch_tier="fast")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import tarfile
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from terrace._errors import Busy, Error
+from terrace._shared import shared
+
+if TYPE_CHECKING:
+    from terrace._store import Store
+
+_BATCH_BYTES = 8 << 20
+# Read of each sample before its length is known.
+_FIRST_READ_BYTES = 256 << 10
+# Samples that the prefetcher keeps ahead of the workers by default.
+_WINDOW_SAMPLES = 512
+# How soon the prefetcher sees that its loader has ended.
+_PAUSE_S = 0.05
+# How often and how long the end waits for migrations, before objects are brought back.
+_END_TURNS_MAX = 20
+_END_WAIT_S = 1.0
+
+
+class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
+    """Samples that are objects: those of `names`, or all that begin with `prefix`, in the order of
+    their names. `transform` makes a sample of its bytes; without one samples are bytes.
+
+    A worker opens the store when it reads its first sample.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        names: Sequence[str] | None = None,
+        *,
+        prefix: str | None = None,
+        transform: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        if (names is None) == (prefix is None):
+            raise ValueError("either names or a prefix is needed")
+        self.address = os.fspath(store)
+        self.names = list(names) if names is not None else sorted(self._store().list(prefix or ""))
+        self.transform = transform
+
+    def _store(self) -> Store:
+        return shared(self.address)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._sample(self._store().get(self.names[index]))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Reads the samples of a batch with few requests."""
+        store = self._store()
+        found: list[Any] = []
+        per_request = max(_BATCH_BYTES // _FIRST_READ_BYTES, 1)
+        for start in range(0, len(indices), per_request):
+            names = [self.names[index] for index in indices[start : start + per_request]]
+            batch = store.batch()
+            for name in names:
+                batch.read(name, 0, _FIRST_READ_BYTES)
+            for name, outcome in zip(names, batch.run(), strict=True):
+                if isinstance(outcome, Error):
+                    raise outcome
+                assert isinstance(outcome, bytes)
+                whole = outcome if len(outcome) < _FIRST_READ_BYTES else store.get(name)
+                found.append(self._sample(whole))
+        return found
+
+    def _sample(self, data: bytes) -> Any:
+        return data if self.transform is None else self.transform(data)
+
+
+class ShardDataset(IterableDataset[Any]):  # type: ignore[misc]
+    """Samples in objects that are tar archives, as WebDataset has them: members whose names are the
+    same up to the first dot after the last slash, one behind the other, are one sample, a dict from
+    the rest of the name to bytes, with `__key__`.
+
+    Shards are divided among ranks and workers. `shuffle_seed` shuffles them anew in each epoch, the
+    same way on all; `set_epoch` says which one begins. Ranks are those of torch.distributed where
+    that is in use.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        shards: Sequence[str] | None = None,
+        *,
+        prefix: str | None = None,
+        transform: Callable[[dict[str, Any]], Any] | None = None,
+        shuffle_seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        if (shards is None) == (prefix is None):
+            raise ValueError("either shards or a prefix is needed")
+        self.address = os.fspath(store)
+        if shards is None:
+            shards = sorted(shared(self.address).list(prefix or ""))
+        self.shards = list(shards)
+        self.transform = transform
+        self.shuffle_seed = shuffle_seed
+        is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self.rank = rank if rank is not None else (
+            torch.distributed.get_rank() if is_distributed else 0
+        )  # fmt: skip
+        self.world_size = world_size if world_size is not None else (
+            torch.distributed.get_world_size() if is_distributed else 1
+        )  # fmt: skip
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the shards, before the loader is iterated over."""
+        self.epoch = epoch
+
+    def own_shards(self) -> list[str]:
+        """Those of this rank and this worker, in order."""
+        shards = list(self.shards)
+        if self.shuffle_seed is not None:
+            random.Random(f"{self.shuffle_seed} {self.epoch}").shuffle(shards)
+        worker = get_worker_info()
+        workers, number = (1, 0) if worker is None else (worker.num_workers, worker.id)
+        return shards[self.rank :: self.world_size][number::workers]
+
+    def __iter__(self) -> Iterator[Any]:
+        store = shared(self.address)
+        for shard in self.own_shards():
+            with store.open(shard) as file, io.BufferedReader(file, _BATCH_BYTES) as buffered:
+                for sample in _samples(buffered):
+                    yield sample if self.transform is None else self.transform(sample)
+
+
+def _samples(file: Any) -> Iterator[dict[str, Any]]:
+    """The samples of a shard."""
+    sample: dict[str, Any] = {}
+    with tarfile.open(fileobj=file, mode="r|") as archive:
+        for member in archive:
+            if not member.isfile():
+                continue
+            directory, slash, name = member.name.rpartition("/")
+            stem, _, kind = name.partition(".")
+            key = directory + slash + stem
+            if sample.get("__key__", key) != key:
+                yield sample
+                sample = {}
+            content = archive.extractfile(member)
+            assert content is not None
+            sample["__key__"] = key
+            sample[kind] = content.read()
+    if sample:
+        yield sample
+
+
+class Loader:
+    """A `DataLoader` that can be resumed in the middle of an epoch, and that brings the objects of
+    the samples that come next to a fast tier.
+
+    It is made of a data set of objects or shards and the options of `DataLoader`. One iteration is
+    an epoch; a sampler that has `set_epoch` gets the number of each, and the data set, too.
+
+    `state_dict` says how far the epoch is, `load_state_dict` goes on there: the batches that follow
+    are those that would have followed, provided that the sampler's order depends on the number of
+    the epoch, or on a generator, and on nothing else. The state holds that of the generator when
+    the epoch began. What was loaded is skipped without reading it, except for shards.
+
+    With `prefetch_tier`, objects of an `ObjectDataset` are promoted to this tier `window_samples`
+    ahead of what is asked for, in the order of the sampler, and brought back to where they were
+    once their batch was used, unless another program did that already. Failures of that never fail
+    the loader; `prefetch_failures` counts them.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        prefetch_tier: str | None = None,
+        window_samples: int = _WINDOW_SAMPLES,
+        keep: bool = False,
+        **options: Any,
+    ) -> None:
+        self.dataset = dataset
+        self.epoch = 0
+        self._batches = 0
+        self._skipped = 0
+        self._prefetch_tier = prefetch_tier
+        self._window_samples = window_samples
+        self._keep = keep
+        self.prefetch_failures = 0
+        self._sampler: Any = None
+        self._generator_state: Any = None
+        if prefetch_tier is not None and not isinstance(dataset, ObjectDataset):
+            raise ValueError("a prefetch tier needs an ObjectDataset")
+        if isinstance(dataset, IterableDataset):
+            self._loader = DataLoader(dataset, **options)
+            return
+        batch_sampler = options.pop("batch_sampler", None)
+        if batch_sampler is None:
+            whole = DataLoader(dataset, **options)
+            batch_sampler = whole.batch_sampler
+            if batch_sampler is None:
+                raise ValueError("batch_size is a number, also where batches have one sample")
+            for taken in ("batch_size", "shuffle", "sampler", "drop_last"):
+                options.pop(taken, None)
+        self._sampler = batch_sampler
+        self._order = _Order()
+        self._loader = DataLoader(dataset, batch_sampler=self._order, **options)
+
+    def __len__(self) -> int:
+        return len(self._loader if self._sampler is None else self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        skipped, self._skipped = self._skipped, 0
+        inner = getattr(self._sampler, "sampler", self._sampler)
+        for one in (inner, self.dataset):
+            if hasattr(one, "set_epoch"):
+                one.set_epoch(self.epoch)
+        generator = getattr(inner, "generator", None)
+        if generator is not None:
+            if self._generator_state is not None:
+                generator.set_state(self._generator_state)
+            self._generator_state = generator.get_state()
+        self._batches = skipped
+        prefetcher = None
+        if self._sampler is None:
+            batches = iter(self._loader)
+            for _ in range(skipped):
+                next(batches, None)
+        else:
+            self._order.batches = list(self._sampler)[skipped:]
+            if self._prefetch_tier is not None:
+                names = self.dataset.names
+                prefetcher = _Prefetcher(
+                    self.dataset._store(),
+                    [[names[index] for index in batch] for batch in self._order.batches],
+                    self._prefetch_tier,
+                    self._window_samples,
+                    self._keep,
+                )
+            batches = iter(self._loader)
+        try:
+            for batch in batches:
+                # Counted before it is used: a checkpoint during the step holds this batch.
+                self._batches += 1
+                yield batch
+                if prefetcher is not None:
+                    prefetcher.used()
+        finally:
+            if prefetcher is not None:
+                self.prefetch_failures += prefetcher.close()
+        self.epoch += 1
+        self._batches = 0
+        self._generator_state = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the epoch is: the batches that were yielded count."""
+        return {
+            "epoch": self.epoch,
+            "batches": self._batches,
+            "generator": self._generator_state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the state was taken, with the next iteration."""
+        self.epoch = state["epoch"]
+        self._skipped = self._batches = state["batches"]
+        self._generator_state = state["generator"]
+
+
+class _Order:
+    """A batch sampler with the order that the loader gives it."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Prefetcher:
+    """Promotes the objects of batches ahead of their use, and brings them back behind it."""
+
+    def __init__(
+        self, store: Store, batches: Iterable[list[str]], tier: str, window_samples: int, keep: bool
+    ) -> None:
+        self._admin = store.admin()
+        self._tier = tier
+        self._window_samples = window_samples
+        self._keep = keep
+        self._coming = deque(batches)
+        self._ahead: deque[list[str]] = deque()
+        self._used = 0
+        self._failures = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+        # How often each object will still be used: it is brought back after the last time.
+        self._left = Counter(name for batch in self._coming for name in batch)
+        # Where promoted objects were.
+        self._origin: dict[str, str] = {}
+        # To be brought back, once they do not move any more.
+        self._back: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="terrace-prefetch", daemon=True)
+        self._thread.start()
+
+    def used(self) -> None:
+        """One more batch was used."""
+        with self._changed:
+            self._used += 1
+            self._changed.notify()
+
+    def close(self) -> int:
+        """Ends, brings back what was promoted, and returns the number of failures."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+        return self._failures
+
+    def _run(self) -> None:
+        window = 0
+        while True:
+            with self._changed:
+                is_closed, used, self._used = self._is_closed, self._used, 0
+            for _ in range(min(len(self._ahead), used)):
+                batch = self._ahead.popleft()
+                window -= len(batch)
+                self._left.subtract(batch)
+                self._back += [name for name in batch if self._left[name] == 0]
+            if is_closed:
+                self._end()
+                return
+            self._back = self._bring_back(self._back)
+            room = self._window_samples - window
+            if self._coming and (window == 0 or len(self._coming[0]) <= room):
+                batch = self._coming.popleft()
+                for name in batch:
+                    self._promote(name)
+                window += len(batch)
+                self._ahead.append(batch)
+                continue
+            with self._changed:
+                if not self._is_closed and self._used == 0:
+                    self._changed.wait(_PAUSE_S)
+
+    def _promote(self, name: str) -> None:
+        if name in self._origin:
+            return
+        try:
+            elsewhere = {one.tier for one in self._admin.explain(name).segments} - {self._tier}
+            if elsewhere:
+                self._admin.promote(name, self._tier)
+                self._origin[name] = min(elsewhere)
+        except Error:
+            self._failures += 1
+
+    def _bring_back(self, names: list[str]) -> list[str]:
+        """Returns those that are still on their way to the fast tier."""
+        moving = []
+        for name in names:
+            tier = self._origin.get(name)
+            if tier is None or self._keep:
+                continue
+            try:
+                # Before its promotion has ended there is nothing to bring back yet.
+                if any(one.moving for one in self._admin.explain(name).segments):
+                    moving.append(name)
+                    continue
+                self._admin.migrate(name, tier)
+            except Busy:
+                moving.append(name)
+            except Error:
+                self._failures += 1
+            else:
+                del self._origin[name]
+        return moving
+
+    def _end(self) -> None:
+        moving = self._bring_back(list(self._origin))
+        for _ in range(_END_TURNS_MAX):
+            if not moving:
+                return
+            with contextlib.suppress(Error):
+                self._admin.wait_idle(_END_WAIT_S)
+            moving = self._bring_back(moving)
+        self._failures += len(moving)
+
+
+def save(store: str | os.PathLike[str], name: str, value: Any, *, durable: bool = True) -> None:
+    """`torch.save` to an object, atomically: after a failure it has its old value. With `durable`
+    it survives a loss of power once this returns."""
+    level = "persistency=storage" if durable else None
+    with shared(store).open(name, "wb", semantics=level) as file:
+        buffered = io.BufferedWriter(file, _BATCH_BYTES)
+        torch.save(value, buffered)
+        buffered.flush()
+        # The file replaces the object when it is closed, here.
+        buffered.detach()
+
+
+def load(store: str | os.PathLike[str], name: str, **options: Any) -> Any:
+    """`torch.load` from an object; `options` are those of `torch.load`."""
+    with shared(store).open(name) as file, io.BufferedReader(file, _BATCH_BYTES) as buffered:
+        return torch.load(buffered, **options)
+
+
+def save_async(
+    store: str | os.PathLike[str], name: str, value: Any, *, durable: bool = True
+) -> Future[None]:
+    """`save` on a thread, of a copy of the tensors that is made before this returns. The result of
+    the future is there once the object has its new value, and is durable if that was asked for."""
+    copied = _copied(value)
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            save(store, name, copied, durable=durable)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    # Not a daemon: the interpreter waits for the end of a save.
+    threading.Thread(target=work, name="terrace-save").start()
+    return future
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return type(value)((key, _copied(one)) for key, one in value.items())
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
+    if type(value) is tuple:
+        return tuple(_copied(one) for one in value)
+    return value

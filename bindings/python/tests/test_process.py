@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Forks, signals, and the end of the interpreter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import terrace
+from conftest import SECONDS_MAX, Server, run
+
+_FORKING = """
+import os, sys, threading, terrace
+store = terrace.Store(sys.argv[1])
+store.put("a/b", b"x" * 100000)
+file, names, watch = store.open("a/b"), store.list(), store.watch()
+draft = store.open("a/draft", "wb")
+draft.write(b"of the parent")
+stop = threading.Event()
+def busy():
+    while not stop.is_set():
+        store.get("a/b")
+        store.put("a/c", b"y")
+threads = [threading.Thread(target=busy) for _ in range(3)]
+for thread in threads: thread.start()
+failures = 0
+for number in range(10):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert len(store.get("a/b")) == 100000
+            assert file.read_at(5, 2) == b"xx"
+            with store.open(f"child/{number}", "wb") as own:
+                own.write(b"of the child")
+            for use in (lambda: next(names), watch.next, lambda: draft.write(b"of the child")):
+                try:
+                    use()
+                except terrace.Invalid as error:
+                    assert "forked" in str(error), error
+                else:
+                    raise AssertionError("it was used")
+            assert len(list(store.list("child/"))) == number + 1
+            # As programs do that fork: objects are dropped, and exit handlers run.
+            del names, watch, draft, file
+            store.close()
+            code = 0
+        finally:
+            sys.stderr.flush()
+            if number % 2 == 0 or code:
+                os._exit(code)
+            else:
+                stop.set()
+                sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    failures += status != 0
+stop.set()
+for thread in threads: thread.join()
+assert failures == 0, failures
+assert len(store.get("a/b")) == 100000
+draft.close()
+assert store.get("a/draft") == b"of the parent"
+store.close()
+with terrace.Store(sys.argv[1]) as store:
+    assert len(list(store.list("child/"))) == 10
+print("done")
+"""
+
+
+def test_a_forked_child_opens_its_own_handles(directory: Path) -> None:
+    assert run(_FORKING, directory) == "done\n"
+
+
+_POOL = """
+import multiprocessing, sys, terrace
+store = terrace.Store(sys.argv[2])
+def read(number):
+    return store.get(f"a/{number % 10}")
+if __name__ == "__main__":
+    for number in range(10):
+        with store.open(f"a/{number}", "wb") as file:
+            file.write(str(number).encode())
+    with multiprocessing.get_context(sys.argv[1]).Pool(4) as pool:
+        found = pool.map(read, range(100))
+    assert found == [str(number % 10).encode() for number in range(100)], found
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_a_pool_read(directory: Path, tmp_path: Path, method: str) -> None:
+    program = tmp_path / "pool.py"
+    program.write_text(_POOL)
+    command = [sys.executable, str(program), method, str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+_OPEN_AT_THE_END = """
+import sys, threading, terrace
+store = terrace.Store(sys.argv[1])
+store.put("a/b", b"x" * 200000)
+kept = [store.open("a/b"), store.list(), store.batch(), store.watch(), store.open("a/c", "wb")]
+def busy():
+    while True:
+        try:
+            store.get("a/b")
+        except terrace.Error:
+            pass
+for _ in range(4):
+    threading.Thread(target=busy, daemon=True).start()
+threading.Thread(target=lambda: list(store.watch()), daemon=True).start()
+print("ends")
+"""
+
+
+def test_the_interpreter_ends_with_open_handles(directory: Path) -> None:
+    for _ in range(5):
+        assert run(_OPEN_AT_THE_END, directory) == "ends\n"
+    with terrace.Store(directory) as store:
+        assert len(store.get("a/b")) == 200000
+        assert not store.exists("a/c")
+
+
+def interrupted_after(seconds: float) -> threading.Timer:
+    timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    return timer
+
+
+def test_ctrl_c_ends_a_watch(store: terrace.Store) -> None:
+    timer = interrupted_after(0.2)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(store.watch())
+    assert time.monotonic() - begun < 10
+    timer.join()
+
+
+def test_ctrl_c_ends_a_request_that_no_server_answers(served: str) -> None:
+    """The server stops without a word: the request would wait for its whole deadline."""
+    server = _process_of(served)
+    with terrace.Store(served) as store:
+        with store.open("a/b", "wb") as file:
+            file.write(b"x" * 1000)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            timer = interrupted_after(0.3)
+            begun = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                store.get("a/b")
+            assert time.monotonic() - begun < 10
+            timer.join()
+        finally:
+            os.kill(server, signal.SIGCONT)
+        assert len(store.get("a/b")) == 1000
+
+
+def _process_of(address: str) -> int:
+    """The process that listens at an address."""
+    port = int(address.split(":")[2].partition("?")[0])
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    inodes = {
+        f"socket:[{line.split()[9]}]"
+        for line in lines
+        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+    }
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(entry) in inodes:
+                return int(entry.parts[2])
+        except OSError:
+            continue
+    raise AssertionError(f"nothing listens at {address}")
+
+
+def test_a_server_that_ended_is_unreachable_and_then_comes_back(
+    directory: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    command = os.environ.get("TERRACE_COMMAND") or shutil.which("terrace")
+    assert command is not None
+    with Server(command, directory, tmp_path) as server:
+        store = terrace.Store(f"{server.address}&deadline=1s")
+        with store.open("a/b", "wb") as file:
+            file.write(b"x")
+    with pytest.raises(ConnectionError) as failed:
+        store.get("a/b")
+    assert isinstance(failed.value, terrace.Unreachable)
+    with Server(command, directory, tmp_path, server.port):
+        assert store.get("a/b") == b"x"
+    store.close()

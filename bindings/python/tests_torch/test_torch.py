@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`terrace.torch` with PyTorch: `make test-torch` runs it."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, WeightedRandomSampler
+
+import terrace
+from terrace import torch as terrace_torch
+from terrace._shared import shared
+from terrace.torch import Loader, ObjectDataset, ShardDataset
+
+SAMPLES = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[terrace.Store]:
+    terrace.Store.create(tmp_path / "store")
+    store = shared(tmp_path / "store")
+    for number in range(SAMPLES):
+        # Of more than one read, now and then.
+        size = 300_000 if number % 20 == 7 else 1000
+        store.put(f"images/{number:03}", number.to_bytes(4, "little") * (size // 4))
+    yield store
+    store.close()
+
+
+def decode(data: bytes) -> int:
+    number = int.from_bytes(data[:4], "little")
+    assert data == number.to_bytes(4, "little") * (300_000 // 4 if number % 20 == 7 else 250)
+    return number
+
+
+def dataset(store: terrace.Store) -> ObjectDataset:
+    return ObjectDataset(store.address, prefix="images/", transform=decode)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_samples_are_loaded_by_workers(store: terrace.Store, workers: int, method: str) -> None:
+    data = dataset(store)
+    assert len(data) == SAMPLES
+    context = method if workers else None
+    loader = DataLoader(data, batch_size=7, num_workers=workers, multiprocessing_context=context)
+    for _ in range(2):
+        batches = list(loader)
+        assert torch.cat(batches).tolist() == list(range(SAMPLES))
+    assert data.__getitems__([5, 3, 7, 27]) == [5, 3, 7, 27]
+    assert data[7] == 7
+
+
+def test_a_missing_sample_is_an_exception_of_its_kind(store: terrace.Store) -> None:
+    data = ObjectDataset(store.address, ["images/001", "images/none"])
+    with pytest.raises(FileNotFoundError):
+        data.__getitems__([0, 1])
+    with pytest.raises(FileNotFoundError):
+        list(DataLoader(data, num_workers=2))
+    with pytest.raises(ValueError, match="prefix"):
+        ObjectDataset(store.address)
+
+
+def samplers(data: ObjectDataset) -> dict[str, Any]:
+    def generator() -> torch.Generator:
+        return torch.Generator().manual_seed(3)
+
+    return {
+        "random": lambda: RandomSampler(data, generator=generator()),
+        "distributed": lambda: DistributedSampler(data, num_replicas=2, rank=1, seed=5),
+        "weighted": lambda: WeightedRandomSampler(
+            torch.arange(1.0, SAMPLES + 1), 50, generator=generator()
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["random", "distributed", "weighted"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_is_resumed_in_the_middle(store: terrace.Store, kind: str, workers: int) -> None:
+    data = dataset(store)
+    sampler = samplers(data)[kind]
+
+    def loader() -> Loader:
+        return Loader(data, sampler=sampler(), batch_size=4, num_workers=workers)
+
+    whole = loader()
+    wanted = [[batch.tolist() for batch in whole] for _ in range(3)]
+    assert wanted[0] != wanted[1]
+    interrupted = loader()
+    list(interrupted)
+    found, state = [], {}
+    for batch in interrupted:
+        found.append(batch.tolist())
+        state = interrupted.state_dict()
+        if len(found) == 5:
+            break
+    saved = io.BytesIO()
+    torch.save(state, saved)
+    saved.seek(0)
+    resumed = loader()
+    resumed.load_state_dict(torch.load(saved))
+    found += [batch.tolist() for batch in resumed]
+    assert found == wanted[1]
+    assert [batch.tolist() for batch in resumed] == wanted[2]
+    assert len(resumed) == len(wanted[0])
+
+
+def shard(numbers: range) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for number in numbers:
+            for kind, content in (("txt", b"%d" % number), ("meta.json", b"{}")):
+                member = tarfile.TarInfo(f"part/{number:04}.{kind}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+def number_of(sample: dict[str, Any]) -> int:
+    assert sample["meta.json"] == b"{}"
+    assert sample["__key__"] == f"part/{int(sample['txt']):04}"
+    return int(sample["txt"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_shards_are_divided_and_resumed(store: terrace.Store, workers: int) -> None:
+    for number in range(8):
+        store.put(f"shards/{number}.tar", shard(range(number * 10, number * 10 + 10)))
+
+    def data(rank: int) -> ShardDataset:
+        return ShardDataset(
+            store.address, prefix="shards/", transform=number_of, shuffle_seed=1,
+            rank=rank, world_size=2,
+        )  # fmt: skip
+
+    def loader(rank: int) -> Loader:
+        return Loader(data(rank), batch_size=3, num_workers=workers)
+
+    loaders = [loader(0), loader(1)]
+    epochs = [[[batch.tolist() for batch in one] for one in loaders] for _ in range(2)]
+    for epoch in epochs:
+        assert sorted(sum(epoch[0] + epoch[1], [])) == list(range(80))
+    assert epochs[0] != epochs[1]
+    interrupted = loader(0)
+    found = []
+    for batch in interrupted:
+        found.append(batch.tolist())
+        if len(found) == 4:
+            break
+    resumed = loader(0)
+    resumed.load_state_dict(interrupted.state_dict())
+    found += [batch.tolist() for batch in resumed]
+    assert found == epochs[0][0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_comes_next_is_brought_to_the_fast_tier(store: terrace.Store, workers: int) -> None:
+    admin = store.admin()
+    data = dataset(store)
+    for name in data.names:
+        admin.migrate(name, "slow")
+    assert admin.wait_idle(60)
+
+    def places() -> list[str]:
+        return [admin.explain(name).segments[0].tier for name in data.names]
+
+    assert set(places()) == {"slow"}
+    # Some samples twice: they stay until the last use.
+    sampler = [*range(SAMPLES), *range(10)]
+    loader = Loader(
+        data, sampler=sampler, batch_size=5, num_workers=workers, prefetch_tier="fast",
+        window_samples=20,
+    )  # fmt: skip
+    found, most = [], 0
+    for batch in loader:
+        found += batch.tolist()
+        assert admin.wait_idle(60)
+        most = max(most, places().count("fast"))
+    assert found == list(sampler)
+    assert loader.prefetch_failures == 0
+    assert admin.wait_idle(60)
+    assert set(places()) == {"slow"}
+    # Of the window, and of what is used again, and not all of them.
+    assert 5 < most <= 40
+    with pytest.raises(ValueError, match="ObjectDataset"):
+        Loader([1, 2], prefetch_tier="fast")
+
+
+def test_a_loader_that_is_left_brings_objects_back(store: terrace.Store) -> None:
+    admin = store.admin()
+    data = dataset(store)
+    for name in data.names:
+        admin.migrate(name, "slow")
+    assert admin.wait_idle(60)
+    for _ in Loader(data, batch_size=5, prefetch_tier="fast"):
+        break
+    assert admin.wait_idle(60)
+    assert {admin.explain(name).segments[0].tier for name in data.names} == {"slow"}
+
+
+def test_checkpoints_are_replaced_atomically(store: terrace.Store) -> None:
+    model = torch.nn.Linear(300, 300)
+    terrace_torch.save(store.address, "checkpoints/1", model.state_dict())
+    found = terrace_torch.load(store.address, "checkpoints/1")
+    assert all(torch.equal(found[key], value) for key, value in model.state_dict().items())
+
+    class Unpicklable:
+        def __reduce__(self) -> Any:
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        terrace_torch.save(store.address, "checkpoints/1", [torch.zeros(9), Unpicklable()])
+    again = terrace_torch.load(store.address, "checkpoints/1")
+    assert torch.equal(again["weight"], found["weight"])
+
+
+def test_an_asynchronous_save_holds_the_values_at_the_call(store: terrace.Store) -> None:
+    state = {"weight": torch.ones(1000), "step": (1, [torch.zeros(3)])}
+    future = terrace_torch.save_async(store.address, "checkpoints/2", state)
+    state["weight"].zero_()
+    future.result(60)
+    found = terrace_torch.load(store.address, "checkpoints/2")
+    assert found["weight"].sum() == 1000
+    assert found["step"][0] == 1
+    future = terrace_torch.save_async(store.address, "", state)
+    with pytest.raises(terrace.Invalid):
+        future.result(60)

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an answer of the service means, in words for people. Bodies of answers are not repeated: they
+//! may hold the id of a key.
+
+use std::time::Duration;
+
+use terrace_core::units::format_duration;
+use terrace_core::{Error, ErrorKind};
+
+/// Most of a message that is repeated.
+const MESSAGE_BYTES_MAX: usize = 200;
+
+/// Paths of a machine's metadata service.
+const METADATA_PATHS: [&str; 2] = ["/latest/api/token", "/latest/meta-data/"];
+
+/// Why a request failed.
+pub(super) fn of(operation: &'static str, error: &object_store::Error) -> Error {
+    let text = error.to_string();
+    let code = between(&text, "<Code>", "</Code>");
+    let (kind, reason) = match (code, error) {
+        (Some(code), _) => of_code(code),
+        (None, object_store::Error::NotFound { .. }) => {
+            (ErrorKind::NotFound, "there is no such object".into())
+        }
+        (
+            None,
+            object_store::Error::PermissionDenied { .. }
+            | object_store::Error::Unauthenticated { .. },
+        ) => (ErrorKind::Denied, "the service refuses the credentials for this".into()),
+        // Where no other credentials are found, the machine's metadata service is asked for some.
+        _ if METADATA_PATHS.into_iter().any(|path| text.contains(path)) => (
+            ErrorKind::Denied,
+            "no credentials were found: neither in the environment nor in a file, and the metadata \
+             service of the machine gives none"
+                .into(),
+        ),
+        // One without a body is that of a server which is not what the endpoint says, or of none.
+        _ => (
+            ErrorKind::Io,
+            format!("the service cannot be reached or does not answer as expected: {}", cut(&text)),
+        ),
+    };
+    let mut failed = Error::new(kind, operation).because(reason);
+    if let Some(code) = code {
+        failed = failed.with("code", code);
+    }
+    if let Some(message) = between(&text, "<Message>", "</Message>").filter(|_| code.is_some()) {
+        failed = failed.with("message", format!("{:?}", cut(message)));
+    }
+    failed
+}
+
+/// No answer came in time.
+pub(super) fn late(operation: &'static str, deadline: Duration) -> Error {
+    let deadline = format_duration(deadline);
+    Error::new(ErrorKind::Io, operation)
+        .because(format!("the service did not complete the request within {deadline}"))
+}
+
+/// Whether the object of a request is missing, and not its bucket.
+pub(super) fn is_missing(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    let is_of_bucket = between(&text, "<Code>", "</Code>") == Some("NoSuchBucket");
+    matches!(error, object_store::Error::NotFound { .. }) && !is_of_bucket
+}
+
+fn of_code(code: &str) -> (ErrorKind, String) {
+    let (kind, reason) = match code {
+        "NoSuchKey" | "NoSuchUpload" => (ErrorKind::NotFound, "there is no such object"),
+        "NoSuchBucket" => (ErrorKind::Io, "there is no such bucket at this endpoint"),
+        "InvalidAccessKeyId" => {
+            (ErrorKind::Denied, "the service does not know the access key; check the credentials")
+        }
+        "SignatureDoesNotMatch" => (
+            ErrorKind::Denied,
+            "the secret key is wrong, or a proxy changed the request; check the credentials",
+        ),
+        "RequestTimeTooSkewed" | "RequestExpired" => (
+            ErrorKind::Denied,
+            "the clock of this machine is too far from the service's; set it (NTP) and try again",
+        ),
+        "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
+            (ErrorKind::Denied, "the session token has expired; get new credentials")
+        }
+        "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => (
+            ErrorKind::Denied,
+            "the credentials may not do this; docs/how-to/s3.md lists the permissions",
+        ),
+        "PermanentRedirect"
+        | "AuthorizationHeaderMalformed"
+        | "IllegalLocationConstraintException"
+        | "TemporaryRedirect" => {
+            (ErrorKind::Invalid, "the bucket is in another region; check `region` and `endpoint`")
+        }
+        "InvalidBucketName" => (ErrorKind::Invalid, "this is no name of a bucket"),
+        "EntityTooLarge" => (ErrorKind::NoSpace, "the service takes no object of this size"),
+        "QuotaExceeded" | "InsufficientStorage" | "XMinioStorageFull" => {
+            (ErrorKind::NoSpace, "the service has no room left")
+        }
+        "BadDigest" | "XAmzContentSHA256Mismatch" | "XAmzContentChecksumMismatch" => {
+            (ErrorKind::Corrupt, "the bytes that arrived fail their checksum")
+        }
+        "SlowDown" | "ServiceUnavailable" | "InternalError" | "RequestTimeout" | "Throttling" => {
+            (ErrorKind::Io, "the service is overloaded or broken; retries did not help")
+        }
+        _ => (ErrorKind::Io, "the service refuses the request"),
+    };
+    (kind, reason.into())
+}
+
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(open)?;
+    let (inside, _) = rest.split_once(close)?;
+    Some(inside)
+}
+
+/// One line of bounded length.
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(MESSAGE_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let line: String = text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if end < text.len() { format!("{line}…") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_becomes_advice_and_repeats_no_key() {
+        let body = "<Error><Code>InvalidAccessKeyId</Code><Message>No such key</Message>\
+                    <AWSAccessKeyId>AKIASECRET</AWSAccessKeyId></Error>";
+        let error = object_store::Error::PermissionDenied { path: "p".into(), source: body.into() };
+        let failed = of("read", &error);
+        assert_eq!(failed.kind(), ErrorKind::Denied);
+        let text = failed.chain();
+        assert!(text.contains("does not know the access key"), "{text}");
+        assert!(text.contains("No such key") && !text.contains("AKIASECRET"), "{text}");
+    }
+
+    #[test]
+    fn a_bucket_that_vanished_is_no_missing_object() {
+        let missing = |code: &str| {
+            let source = format!("<Error><Code>{code}</Code></Error>").into();
+            object_store::Error::NotFound { path: "p".into(), source }
+        };
+        assert!(is_missing(&missing("NoSuchKey")));
+        assert!(!is_missing(&missing("NoSuchBucket")));
+        assert_eq!(of("read", &missing("NoSuchBucket")).kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        assert_eq!(cut("a\nb"), "a b");
+        assert!(cut(&"é".repeat(200)).len() < 210);
+    }
+}

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Objects in a bucket of S3, or of what speaks its protocol.
+//!
+//! An object is one object of the bucket: written once, as a whole, never overwritten, so that no
+//! request depends on another one's being seen. What is kept beside the bytes is in its metadata; what
+//! changes of that later is in a small object of its own.
+
+mod failure;
+mod names;
+mod object;
+mod readahead;
+mod record;
+mod service;
+mod settings;
+mod upload;
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use terrace_core::{
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, Identity, Key,
+    Object, Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space, Stat,
+    Superblock, SystemClock, Writes, execute_each,
+};
+
+use self::object::{S3Object, State};
+use self::readahead::Readahead;
+use self::record::Record;
+use self::service::{Service, lock};
+use self::upload::{OBJECT_BYTES_MAX, Upload};
+use super::file::superblock;
+
+pub use settings::S3Settings;
+
+/// First byte of every cursor.
+const CURSOR_TAG: u8 = b's';
+
+/// Most names that one request lists.
+const PAGE_NAMES: usize = 1000;
+
+/// Objects whose attributes are cached from their opening, or a look at them, until `identity` or
+/// `set_identity` takes them.
+const REMEMBERED_MAX: usize = 256;
+
+/// A bucket, or what in it begins with a prefix.
+pub struct S3 {
+    shared: Arc<Shared>,
+    capacity_bytes: u64,
+    is_read_only: bool,
+}
+
+/// What a bucket and its open objects share.
+struct Shared {
+    service: Arc<Service>,
+    readahead: Readahead,
+    clock: SystemClock,
+    /// Attributes that were found just now.
+    remembered: Mutex<HashMap<Key, Record>>,
+}
+
+impl S3 {
+    /// Prepares requests to a bucket; makes none.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, `Denied` (a file of credentials that cannot be read).
+    pub fn open(settings: &S3Settings, capacity_bytes: u64, is_read_only: bool) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            service: Arc::new(Service::open(settings)?),
+            readahead: Readahead::default(),
+            clock: SystemClock::default(),
+            remembered: Mutex::default(),
+        });
+        Ok(Self { shared, capacity_bytes, is_read_only })
+    }
+
+    /// Whether nothing is kept below the prefix.
+    ///
+    /// # Errors
+    ///
+    /// What the service says.
+    pub fn is_empty(&self) -> Result<bool> {
+        let (names, _) = self.shared.service.list(&self.shared.service.root, None, 1)?;
+        Ok(names.is_empty())
+    }
+
+    /// Removes everything below the prefix that a tier keeps there, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// What the service says.
+    pub fn clear(&self) -> Result<()> {
+        const OPERATION: &str = "clear a bucket";
+        self.check_writable(OPERATION)?;
+        let service = &self.shared.service;
+        for kind in [names::OBJECTS, names::ATTRIBUTES, names::SUPERBLOCK] {
+            let prefix = format!("{}{kind}", service.root);
+            loop {
+                let (found, _) = service.list(&prefix, None, PAGE_NAMES)?;
+                let Some(last) = found.last().cloned() else { break };
+                for name in found {
+                    service.delete(OPERATION, &object_path(&name)?)?;
+                }
+                // A listing may be late; what it repeats is deleted once more, at most once.
+                let (again, _) = service.list(&prefix, Some(last), 1)?;
+                if again.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self, operation: &'static str) -> Result<()> {
+        match self.is_read_only {
+            false => Ok(()),
+            true => Err(Error::new(ErrorKind::Denied, operation)
+                .because("the tier is open for reading only")
+                .with("target", self.target())),
+        }
+    }
+
+    fn create(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        self.check_writable("create an object")?;
+        let now_ns = self.shared.clock.wall_ns();
+        let record = Record {
+            created_ns: now_ns,
+            modified_ns: now_ns,
+            identity: how.identity.as_deref().cloned(),
+        };
+        let service = &self.shared.service;
+        let path = names::path(&service.root, names::OBJECTS, key)?;
+        let upload = Upload::new(service, path.clone(), record, how.size_hint_bytes);
+        Ok(self.handle(key, path, Access::Write, State::Writing(Box::new(upload))))
+    }
+
+    fn existing(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        if how.access == Access::Write {
+            self.check_writable("open an object for writing")?;
+        }
+        let (size_bytes, record) = self.shared.look("open an object", key)?;
+        self.shared.remember(key, &record);
+        let path = names::path(&self.shared.service.root, names::OBJECTS, key)?;
+        Ok(self.handle(key, path, how.access, State::There { size_bytes, record }))
+    }
+
+    fn handle(
+        &self,
+        key: &Key,
+        path: object_store::path::Path,
+        access: Access,
+        state: State,
+    ) -> Box<dyn Object> {
+        Box::new(S3Object {
+            shared: Arc::clone(&self.shared),
+            key: key.clone(),
+            path,
+            access,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Carries out what is a create with data; it is there when this returns.
+    fn create_whole(&self, key: &Key, data: &[u8], semantics: &Semantics) -> Result<Reply> {
+        let how = Open { size_hint_bytes: Some(data.len() as u64), ..Open::create_new() };
+        let object = self.open(key, &how.with_semantics(*semantics))?;
+        object.write_at(0, &[IoSlice::new(data)])?;
+        object.sync()?;
+        Ok(Reply::Done)
+    }
+}
+
+impl Shared {
+    /// Caches attributes for the request that follows.
+    fn remember(&self, key: &Key, record: &Record) {
+        let mut remembered = lock(&self.remembered);
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(key.clone(), record.clone());
+    }
+
+    /// Size and attributes of an object.
+    fn look(&self, operation: &'static str, key: &Key) -> Result<(u64, Record)> {
+        let service = &self.service;
+        let path = names::path(&service.root, names::OBJECTS, key)?;
+        let attributes = names::path(&service.root, names::ATTRIBUTES, key)?;
+        let found = service.look(operation, &path, &attributes);
+        let (head, changed) = found.map_err(|error| error.with("key", key))?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, operation)
+                .with("key", key)
+                .with("target", &service.target)
+        })?;
+        let record = match (changed, head.metadata) {
+            (Some(changed), _) => Record::decode(&changed),
+            (None, Some(text)) => Record::from_text(&text),
+            // Not ours; `fsck` says so.
+            (None, None) => Ok(Record {
+                created_ns: head.modified_ns,
+                modified_ns: head.modified_ns,
+                identity: None,
+            }),
+        };
+        let record =
+            record.map_err(|error| error.with("key", key).with("target", &service.target))?;
+        Ok((head.size_bytes, record))
+    }
+
+    /// Replaces the attributes of an object.
+    fn replace_record(&self, operation: &'static str, key: &Key, record: &Record) -> Result<()> {
+        let path = names::path(&self.service.root, names::ATTRIBUTES, key)?;
+        lock(&self.remembered).remove(key);
+        self.service
+            .put(operation, &path, Bytes::from(record.encode()), None)
+            .map_err(|error| error.with("key", key))
+    }
+}
+
+impl Backend for S3 {
+    fn target(&self) -> &str {
+        &self.shared.service.target
+    }
+
+    fn capability(&self) -> Capability {
+        Capability {
+            atomicity: Atomicity::None,
+            persistency: Persistency::Shared,
+            sparse: false,
+            ordered_listing: false,
+            identity: true,
+            leases: false,
+            keeps_data: true,
+            labels: false,
+            writes: Writes::Whole,
+            object_bytes_max: OBJECT_BYTES_MAX,
+        }
+    }
+
+    fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        self.capability().check_atomicity("open an object", how.semantics.atomicity)?;
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", self.target()))?;
+        match how.create {
+            Create::New => self.create(key, how),
+            Create::Never => self.existing(key, how),
+            Create::IfMissing => match self.existing(key, how) {
+                Err(error) if error.kind() == ErrorKind::NotFound => self.create(key, how),
+                other => other,
+            },
+        }
+    }
+
+    fn stat(&self, key: &Key) -> Result<Stat> {
+        let (size_bytes, record) = self.shared.look("stat an object", key)?;
+        // A check of the length comes before a change of the identity.
+        self.shared.remember(key, &record);
+        Ok(stat(size_bytes, &record))
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        const OPERATION: &str = "delete an object";
+        self.check_writable(OPERATION)?;
+        let service = &self.shared.service;
+        let path = names::path(&service.root, names::OBJECTS, key)?;
+        let attributes = names::path(&service.root, names::ATTRIBUTES, key)?;
+        lock(&self.shared.remembered).remove(key);
+        self.shared.readahead.forget(&path);
+        // The bytes first: without its attributes an object would be what it was at first.
+        service
+            .delete(OPERATION, &path)
+            .and_then(|()| service.delete(OPERATION, &attributes))
+            .map_err(|error| error.with("key", key))
+    }
+
+    fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
+        let service = &self.shared.service;
+        if cursor.is_start() && !self.is_read_only {
+            // A listing from the start is a recovery or a check: both clean up. Without the permission they go on.
+            match service.abort_left_uploads() {
+                Ok(0) => {}
+                Ok(count) => {
+                    tracing::info!(target_name = %service.target, count, "uploads of before were aborted");
+                }
+                Err(error) => {
+                    tracing::debug!(target_name = %service.target, error = %error.chain(), "uploads of before cannot be listed");
+                }
+            }
+        }
+        let root = format!("{}{}{}/", service.root, names::OBJECTS, names::escape(namespace));
+        let start = format!("{root}{}", names::escape(prefix));
+        let mut after = match cursor.0.split_first() {
+            None => None,
+            Some((&CURSOR_TAG, name)) => {
+                Some(format!("{root}{}", std::str::from_utf8(name).map_err(bad_cursor)?))
+            }
+            Some(_) => return Err(bad_cursor("the tag is wrong")),
+        };
+        let mut page = Page::default();
+        loop {
+            let left = max - page.keys.len();
+            if left == 0 {
+                let last = after.as_deref().and_then(|name| name.strip_prefix(&root));
+                page.next = match last {
+                    Some(last) => Some(Cursor([&[CURSOR_TAG], last.as_bytes()].concat())),
+                    None => Some(cursor.clone()),
+                };
+                return Ok(page);
+            }
+            let (names, has_more) = service.list(&start, after.clone(), left.min(PAGE_NAMES))?;
+            for name in &names {
+                let inside = name.strip_prefix(&root).and_then(names::unescape);
+                // Names that this backend does not write are foreign.
+                if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
+                    page.keys.push(Key::new(namespace, &inside)?);
+                }
+            }
+            match names.last() {
+                Some(last) if has_more => after = Some(last.clone()),
+                _ => return Ok(page),
+            }
+        }
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        let service = &self.shared.service;
+        let parts = service.list_parts_of_names(&format!("{}{}", service.root, names::OBJECTS))?;
+        let mut found: Vec<_> = parts.iter().filter_map(|part| names::unescape(part)).collect();
+        found.sort();
+        Ok(found)
+    }
+
+    fn space(&self) -> Result<Space> {
+        Ok(Space { capacity_bytes: self.capacity_bytes, used_bytes: 0, file_system: None })
+    }
+
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        for operation in operations {
+            match &operation.request {
+                Request::Create { key, data, .. } => {
+                    operation.outcome = Some(self.create_whole(key, data, semantics));
+                }
+                _ => execute_each(self, std::slice::from_mut(operation), semantics),
+            }
+        }
+    }
+
+    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
+        if let Some(record) = lock(&self.shared.remembered).remove(key) {
+            return Ok(record.identity);
+        }
+        let (_, record) = self.shared.look("read an identity", key)?;
+        Ok(record.identity)
+    }
+
+    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
+        const OPERATION: &str = "set an identity";
+        self.check_writable(OPERATION)?;
+        let remembered = lock(&self.shared.remembered).remove(key);
+        let record = match remembered {
+            Some(record) => record,
+            None => self.shared.look(OPERATION, key)?.1,
+        };
+        let next = Record { identity: Some(identity.clone()), ..record };
+        self.shared.replace_record(OPERATION, key, &next)
+    }
+
+    fn superblock(&self) -> Result<Option<Superblock>> {
+        const OPERATION: &str = "read the superblock";
+        let service = &self.shared.service;
+        let path = object_path(&format!("{}{}", service.root, names::SUPERBLOCK))?;
+        let Some(bytes) = service.get(OPERATION, &path)? else { return Ok(None) };
+        superblock::decode(&bytes).map(Some).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, OPERATION)
+                .because("its text is not as this program or an earlier one writes it")
+                .with("target", self.target())
+        })
+    }
+
+    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
+        const OPERATION: &str = "write the superblock";
+        self.check_writable(OPERATION)?;
+        let service = &self.shared.service;
+        let path = object_path(&format!("{}{}", service.root, names::SUPERBLOCK))?;
+        service.put(OPERATION, &path, Bytes::from(superblock::encode(superblock)), None)
+    }
+
+    fn sync(&self) -> Result<()> {
+        // What was acknowledged is durable.
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn object_path(name: &str) -> Result<object_store::path::Path> {
+    object_store::path::Path::parse(name)
+        .map_err(|error| Error::invalid("name an object in a bucket", error.to_string()))
+}
+
+fn stat(size_bytes: u64, record: &Record) -> Stat {
+    Stat {
+        size_bytes,
+        allocated_bytes: size_bytes,
+        created_ns: record.created_ns,
+        modified_ns: record.modified_ns,
+        is_labelled: false,
+        is_held: false,
+    }
+}
+
+fn bad_cursor(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::invalid("list objects", "the cursor was not made by this backend").caused_by(source)
+}

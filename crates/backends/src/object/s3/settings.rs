@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a bucket is, and the credentials for it, which no setting holds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use terrace_core::{Error, ErrorKind, Result};
+
+const OPERATION: &str = "open a bucket";
+
+/// Retries of one request; the deadline ends them sooner.
+const RETRIES_MAX: usize = 10;
+
+/// Bounds of the pause between two of them, which grows and is jittered.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// Longest wait for a connection at a time.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Longest file of credentials that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a bucket is. It holds no credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct S3Settings {
+    /// The bucket.
+    pub bucket: String,
+    /// What the names of all objects begin with, without `/` at either end; empty for none.
+    pub prefix: String,
+    /// `http://` or `https://`, a host, and a port where it is not the usual one; `None` for that of
+    /// Amazon, or of the variable `AWS_ENDPOINT_URL`.
+    pub endpoint: Option<String>,
+    /// The region; `None` for that of the variable `AWS_REGION`, else `us-east-1`.
+    pub region: Option<String>,
+    /// The file of credentials, which comes before those of the environment; `None` for that of the
+    /// variable `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`.
+    pub credentials: Option<PathBuf>,
+    /// The profile in the file of credentials; `None` for that of the variable `AWS_PROFILE`, else
+    /// `default`. One that is given comes before credentials of the environment.
+    pub profile: Option<String>,
+    /// Longest that a request takes, with all its retries.
+    pub deadline: Duration,
+}
+
+impl S3Settings {
+    /// Longest that a request takes by default.
+    pub const DEADLINE: Duration = Duration::from_secs(30);
+
+    /// A bucket of Amazon.
+    pub fn new(bucket: &str) -> Self {
+        Self {
+            bucket: bucket.into(),
+            prefix: String::new(),
+            endpoint: None,
+            region: None,
+            credentials: None,
+            profile: None,
+            deadline: Self::DEADLINE,
+        }
+    }
+
+    /// Address in logs and errors.
+    pub fn target(&self) -> String {
+        let separator = if self.prefix.is_empty() { "" } else { "/" };
+        format!("s3://{}{separator}{}", self.bucket, self.prefix)
+    }
+
+    /// What the name of every object of the tier begins with.
+    pub(super) fn root(&self) -> String {
+        let prefix = self.prefix.trim_matches('/');
+        if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
+    }
+
+    /// The client's options: HTTP/1.1, a connection for each request at a time.
+    pub(super) fn options(&self) -> ClientOptions {
+        let is_plain = self.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
+        ClientOptions::new()
+            .with_allow_http(is_plain || self.endpoint.is_none())
+            .with_timeout(self.deadline)
+            .with_connect_timeout(CONNECT_TIME_MAX.min(self.deadline))
+    }
+
+    /// # Errors
+    ///
+    /// `Invalid` for a setting that means nothing, `Denied` for a profile that there is not.
+    pub(super) fn build(&self) -> Result<(AmazonS3, Address)> {
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&self.bucket)
+            .with_client_options(self.options())
+            .with_disable_bulk_delete(true)
+            .with_retry(RetryConfig {
+                backoff: BackoffConfig {
+                    init_backoff: BACKOFF_MIN,
+                    max_backoff: BACKOFF_MAX,
+                    base: 2.0,
+                },
+                max_retries: RETRIES_MAX,
+                // The last try has time left, and its error says more than that the time is over.
+                retry_timeout: self.deadline * 7 / 10,
+            });
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder.with_endpoint(endpoint);
+        }
+        if let Some(region) = &self.region {
+            builder = builder.with_region(region);
+        }
+        if let Some(profile) = self.wanted_profile()? {
+            builder =
+                builder.with_access_key_id(profile.key_id).with_secret_access_key(profile.secret);
+            if let Some(token) = profile.token {
+                builder = builder.with_token(token);
+            }
+        }
+        let value = |key| builder.get_config_value(&key);
+        let region = value(object_store::aws::AmazonS3ConfigKey::Region);
+        let region = region.unwrap_or_else(|| "us-east-1".into());
+        let endpoint = value(object_store::aws::AmazonS3ConfigKey::Endpoint)
+            .unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let bucket_url = format!("{}/{}", endpoint.trim_end_matches('/'), self.bucket);
+        let store = builder.build().map_err(|error| {
+            Error::invalid(OPERATION, error.to_string()).with("target", self.target())
+        })?;
+        Ok((store, Address { bucket_url, region }))
+    }
+
+    /// Credentials of a file, where they come before those of the environment or there are none.
+    fn wanted_profile(&self) -> Result<Option<Profile>> {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        const OF_THE_ENVIRONMENT: [&str; 4] = [
+            "AWS_ACCESS_KEY_ID",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        ];
+        let is_chosen = self.profile.is_some() || self.credentials.is_some();
+        if !is_chosen && OF_THE_ENVIRONMENT.into_iter().any(is_set) {
+            return Ok(None);
+        }
+        let is_named = is_chosen || is_set("AWS_PROFILE");
+        let name = match &self.profile {
+            Some(name) => name.clone(),
+            None => {
+                let name = std::env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
+                name.unwrap_or_else(|| "default".into())
+            }
+        };
+        let usual = || {
+            let file = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+            file.or_else(|| Some(std::env::home_dir()?.join(".aws/credentials")))
+        };
+        let Some(file) = self.credentials.clone().or_else(usual) else { return Ok(None) };
+        let missing = |reason: &str| {
+            Err(Error::new(ErrorKind::Denied, OPERATION)
+                .because(reason.to_string())
+                .with("profile", &name)
+                .with("file", file.display()))
+        };
+        match read(&file) {
+            Ok(text) => match Profile::find(&text, &name) {
+                Some(profile) => Ok(Some(profile)),
+                None if is_named => {
+                    missing("the file of credentials has no such profile with keys")
+                }
+                None => Ok(None),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(None),
+            Err(error) => missing(&format!("the file of credentials cannot be read: {error}")),
+        }
+    }
+}
+
+/// How to reach a bucket for what the crate has no call for.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    pub(super) bucket_url: String,
+    pub(super) region: String,
+}
+
+fn read(file: &Path) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    fs::File::open(file)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The keys of a profile; never printed.
+struct Profile {
+    key_id: String,
+    secret: String,
+    token: Option<String>,
+}
+
+impl Profile {
+    /// The profile of a name in the text of a file such as `~/.aws/credentials`.
+    fn find(text: &str, name: &str) -> Option<Self> {
+        let (mut is_in, mut key_id, mut secret, mut token) = (false, None, None, None);
+        for line in text.lines().map(str::trim) {
+            if let Some(section) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                is_in = section.trim() == name;
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=').filter(|_| is_in) else { continue };
+            let value = Some(value.trim().to_string());
+            match key.trim() {
+                "aws_access_key_id" => key_id = value,
+                "aws_secret_access_key" => secret = value,
+                "aws_session_token" => token = value,
+                _ => {}
+            }
+        }
+        Some(Self { key_id: key_id?, secret: secret?, token })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_found_in_a_file_of_credentials() {
+        let text = "[default]\naws_access_key_id = A\naws_secret_access_key=B=\n\
+                    [ other ]\n# no keys\naws_access_key_id=C\naws_secret_access_key = D\n\
+                    aws_session_token = E\n[half]\naws_access_key_id=F\n";
+        let keys = |name| {
+            Profile::find(text, name).map(|profile| (profile.key_id, profile.secret, profile.token))
+        };
+        assert_eq!(keys("default"), Some(("A".into(), "B=".into(), None)));
+        assert_eq!(keys("other"), Some(("C".into(), "D".into(), Some("E".into()))));
+        assert_eq!(keys("half"), None);
+        assert_eq!(keys("missing"), None);
+    }
+
+    #[test]
+    fn settings_name_the_bucket_and_the_root() {
+        let settings = S3Settings { prefix: "a/b".into(), ..S3Settings::new("bucket") };
+        assert_eq!(settings.target(), "s3://bucket/a/b");
+        assert_eq!(settings.root(), "a/b/");
+        assert_eq!(S3Settings::new("bucket").root(), "");
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The behaviour of every backend.
+
+mod behaviour;
+mod faulty;
+mod file;
+mod kv;
+mod kv_files;
+mod memory;
+mod registry;
+mod s3;
+mod throttle;

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store with a bucket below a directory, through the command.
+
+use serde_json::Value;
+use terrace_core::{Backend, Key, ObjectExt, Open};
+use terrace_store::Store;
+use terrace_testkit::pattern_bytes;
+use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
+
+use crate::scene::{Scene, finish, one_error, piped};
+
+/// A directory with a file of credentials, and the description of a tier on a server.
+fn prepared(server: &S3Server) -> (Scene, String) {
+    let scene = Scene::empty();
+    let text = format!("[default]\naws_access_key_id={KEY_ID}\naws_secret_access_key={SECRET}\n");
+    scene.file("keys", text);
+    let endpoint = server.endpoint();
+    let tier = format!(
+        "cold=s3://{BUCKET}/stores/one,endpoint={endpoint},region={REGION},credentials=keys,deadline=5s"
+    );
+    (scene, tier)
+}
+
+fn made(server: &S3Server) -> Scene {
+    let (scene, tier) = prepared(server);
+    scene.ok([
+        "init",
+        "store",
+        "--policy",
+        "none",
+        "--tier",
+        "fast=fast,capacity=100MB",
+        "--tier",
+        &tier,
+    ]);
+    scene
+}
+
+fn tier_of(scene: &Scene, key: &str) -> Value {
+    scene.json(["explain", key])[0]["segments"][0]["tier"].clone()
+}
+
+fn objects(server: &S3Server) -> usize {
+    server.names().iter().filter(|name| name.contains("/o/seg/")).count()
+}
+
+#[test]
+fn an_object_goes_to_a_bucket_and_is_recalled_by_a_write() {
+    let server = S3Server::start();
+    let scene = made(&server);
+    let data = pattern_bytes(1, 0, 0, 300_000);
+    scene.ok_with(&data, ["put", "object"]);
+    scene.ok(["migrate", "object", "--to", "cold"]);
+    assert_eq!(tier_of(&scene, "object"), "cold");
+    assert_eq!(objects(&server), 1);
+    scene.ok(["get", "object", "copy"]);
+    assert_eq!(scene.read("copy"), data);
+    assert!(scene.ok(["fsck", "--verify"]).contains("no problems"));
+    let key = key_of(&scene);
+    server.counts();
+    let store = Store::open(&scene.path("store").display().to_string()).expect("it opens");
+    let counts: Vec<_> = server.counts().into_iter().collect();
+    assert_eq!(counts, [("GET", 2), ("PUT", 2)], "an opening");
+    let object = store.open(&key, &Open::write()).expect("it opens");
+    // A part of it is a ranged request.
+    server.bytes();
+    let mut part = [0; 10];
+    object.read(100_000, &mut part).expect("reads");
+    assert_eq!(part, data[100_000..100_010]);
+    assert!(server.bytes().1 < 1000, "only what is asked for is fetched");
+    object.write(10, b"changed").expect("recalled and written");
+    drop(object);
+    store.close().expect("it closes");
+    drop(store);
+    assert_eq!(tier_of(&scene, "object"), "fast");
+    assert_eq!(objects(&server), 0);
+    let mut changed = data;
+    changed[10..17].copy_from_slice(b"changed");
+    scene.ok(["get", "object", "again"]);
+    assert_eq!(scene.read("again"), changed);
+    let explained = scene.ok(["explain", "object"]);
+    assert!(explained.contains("takes whole objects only"), "{explained}");
+    scene.ok(["migrate", "object", "--to", "cold"]);
+    scene.ok(["rm", "object"]);
+    scene.ok(["fsck"]);
+    assert_eq!(objects(&server), 0);
+    let tiers = scene.json(["tiers"]);
+    let cold = &tiers[0]["tiers"][1];
+    assert_eq!((&cold["writes"], &cold["persistency"]), (&"whole".into(), &"shared".into()));
+    assert_eq!(cold["target"], "s3://bucket/stores/one");
+}
+
+/// The key of the object, as the command makes it.
+fn key_of(scene: &Scene) -> Key {
+    let explained = scene.json(["explain", "object"]);
+    Key::parse(explained[0]["key"].as_str().expect("a key")).expect("legal")
+}
+
+#[test]
+fn a_bucket_is_added_drained_and_removed() {
+    let server = S3Server::start();
+    let (scene, tier) = prepared(&server);
+    scene.ok(["init", "store", "--policy", "lru", "--tier", "fast=fast,capacity=100MB"]);
+    assert_eq!(scene.ok(["tiers", "add", &tier]), "added the tier cold\n");
+    scene.ok_with(b"bytes", ["put", "object"]);
+    scene.ok(["migrate", "object", "--to", "cold"]);
+    assert_eq!(objects(&server), 1);
+    scene.ok(["tiers", "drain", "cold", "--wait"]);
+    assert_eq!(tier_of(&scene, "object"), "fast");
+    scene.ok(["tiers", "remove", "cold"]);
+    assert_eq!(objects(&server), 0);
+    assert_eq!(scene.ok(["get", "object"]), "bytes");
+}
+
+#[test]
+fn what_is_wrong_with_a_bucket_is_told_and_leaves_nothing() {
+    let server = S3Server::start();
+    let (scene, tier) = prepared(&server);
+    let init = |tier: &str| {
+        let ran = scene.run(["init", "store", "--tier", "fast=fast", "--tier", tier]);
+        assert!(!scene.path("store/terrace.toml").exists());
+        assert_ne!(ran.status, Some(0), "{ran:?}");
+        let error = one_error(&ran);
+        assert!(!error.contains(SECRET) && !error.contains(KEY_ID), "{error}");
+        error
+    };
+    let missing = init(&tier.replace("s3://bucket", "s3://other"));
+    assert!(missing.contains("no such bucket"), "{missing}");
+    server.inject(S3FaultPoint {
+        kind: "",
+        name: String::new(),
+        times: 1,
+        fault: S3Fault::Refuse(403, "AccessDenied"),
+    });
+    let denied = init(&tier);
+    assert!(denied.contains("permissions"), "{denied}");
+    // Without any credentials.
+    let mut command = scene.command(["init", "store", "--tier", "fast=fast", "--tier"]);
+    command.arg(tier.replace(",credentials=keys", "")).env_clear();
+    command.env("HOME", scene.path("")).env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
+    let ran = finish(piped(&mut command));
+    assert!(one_error(&ran).contains("no credentials were found"), "{ran:?}");
+    server.plant("stores/one/mine", b"somebody's");
+    let taken = init(&tier);
+    assert!(taken.contains("another `prefix`"), "{taken}");
+    assert_eq!(server.names(), ["stores/one/mine"]);
+    // Of buckets alone no store can be made, and what was begun is cleared.
+    let alone = tier.replace("stores/one", "stores/two");
+    let ran = scene.run(["init", "store", "--tier", &alone]);
+    assert!(one_error(&ran).contains("whole objects only"), "{ran:?}");
+    assert_eq!(server.names(), ["stores/one/mine"]);
+}
+
+#[test]
+fn no_output_has_the_credentials() {
+    let server = S3Server::start();
+    let scene = made(&server);
+    scene.ok_with(b"bytes", ["put", "object"]);
+    scene.ok(["migrate", "object", "--to", "cold"]);
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    let mut said = vec![settings];
+    for arguments in [
+        vec!["tiers", "--json"],
+        vec!["tiers", "--long"],
+        vec!["explain", "object", "--json"],
+        vec!["fsck", "--json"],
+        vec!["tiers", "add", "cold=s3://bucket/x,endpoint=http://127.0.0.1:1"],
+    ] {
+        let ran = scene.run(arguments);
+        said.push(ran.stdout + &ran.stderr);
+    }
+    for text in said {
+        assert!(!text.contains(SECRET) && !text.contains(KEY_ID), "{text}");
+    }
+}
+
+#[test]
+fn a_bucket_is_calibrated() {
+    let server = S3Server::start();
+    let scene = made(&server);
+    server.inject(S3FaultPoint {
+        kind: "GET",
+        name: "/o/calibrate/".into(),
+        times: u64::MAX,
+        fault: S3Fault::Stall(std::time::Duration::from_millis(5)),
+    });
+    let words = "calibrate store --tier cold --seconds 4 --write";
+    let found = scene.json(words.split_whitespace()).remove(0);
+    let latency_ns = found["tiers"][0]["latency_ns"].as_u64().expect("a number");
+    assert!((4_000_000..20_000_000).contains(&latency_ns), "{found}");
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    let cold = settings.split("name = \"cold\"").nth(1).expect("its section");
+    assert!(cold.contains("latency = ") && cold.contains("bucket = \"bucket\""), "{settings}");
+    assert!(
+        server.names().iter().all(|name| name == "stores/one/superblock"),
+        "{:?}",
+        server.names()
+    );
+}

@@ -1,0 +1,1 @@
+../../../bindings/python/python/terrace/policy.py

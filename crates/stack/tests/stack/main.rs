@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stack, from outside.
+
+mod backup;
+mod bad_parts;
+mod batch;
+mod behaviour;
+mod benefits;
+mod bounce;
+mod capacity;
+mod catalog_log;
+mod check;
+mod close_races;
+mod common;
+mod cut_files;
+mod degraded;
+mod doubt;
+mod formats;
+mod frugal;
+mod held;
+mod hold_races;
+mod holes;
+mod known_bugs;
+mod labels;
+mod late;
+mod late_commits;
+mod late_promises;
+mod lease_races;
+mod leases;
+mod migration;
+mod model;
+mod placers;
+mod policies;
+mod promises;
+mod put;
+mod quota;
+mod races;
+mod rebuild;
+mod rest;
+mod scrub;
+mod semantics;
+mod shadow;
+mod stale;
+mod tiers;
+mod trace;
+mod watch;
+mod whole;
