@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
@@ -219,18 +220,6 @@ impl Process {
             stopped.expect("it is a child");
         }
     }
-
-    #[track_caller]
-    fn stop(&mut self) {
-        let status = self.terminate();
-        assert!(status.success(), "{status}");
-    }
-
-    fn terminate(&mut self) -> ExitStatus {
-        let process = Pid::from_child(&self.child);
-        rustix::process::kill_process(process, Signal::TERM).expect("it was not waited for");
-        self.child.wait().expect("it ends")
-    }
 }
 
 impl Drop for Process {
@@ -362,9 +351,16 @@ impl Drop for Mountpoint {
 
 /// A server of the store, of everybody who reaches it.
 pub(crate) struct Served {
-    process: Option<Process>,
+    starter: Starter,
+    process: Option<Running>,
     listens_on: String,
-    how: Vec<String>,
+}
+
+/// What is at work as a process of a [`Starter`].
+struct Running {
+    process: Pid,
+    /// Dropped when it is not used any more.
+    _use: Sender<()>,
 }
 
 impl Served {
@@ -384,10 +380,10 @@ impl Served {
     }
 
     fn start_with(scene: &Scene, how: &[&str]) -> Self {
-        let how: Vec<_> = how.iter().map(ToString::to_string).collect();
-        let process = serve(scene, "127.0.0.1:0", &how);
-        let listens_on = process.ready["listen"][0].as_str().expect("an address").to_string();
-        Self { process: Some(process), listens_on, how }
+        let mut starter = Starter::new(scene, how);
+        let (process, ready) = starter.start(scene, "127.0.0.1:0");
+        let listens_on = ready["listen"][0].as_str().expect("an address").to_string();
+        Self { starter, process: Some(process), listens_on }
     }
 
     /// Where clients find it.
@@ -395,9 +391,13 @@ impl Served {
         format!("terrace://{}/?secret=none", self.listens_on)
     }
 
+    fn running(&self) -> Pid {
+        self.process.as_ref().expect("it runs").process
+    }
+
     /// Its process.
     pub(crate) fn process(&self) -> u32 {
-        self.process.as_ref().expect("it runs").child.id()
+        self.running().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// The address that it listens on.
@@ -408,24 +408,37 @@ impl Served {
     /// Ends it in an orderly way.
     #[track_caller]
     pub(crate) fn stop(&mut self) {
-        self.process.take().expect("it runs").stop();
+        let status = self.terminate();
+        assert!(status.success(), "{status}");
     }
 
     /// Has it end; how it did.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
-        self.process.take().expect("it runs").terminate()
+        self.end(Signal::TERM)
+    }
+
+    fn end(&mut self, signal: Signal) -> ExitStatus {
+        let running = self.process.take().expect("it runs");
+        // It may have ended already.
+        let _ = rustix::process::kill_process(running.process, signal);
+        self.starter.wait()
     }
 
     /// Has it answer nobody, or again everybody.
     pub(crate) fn set_silent(&self, is_silent: bool) {
-        self.process.as_ref().expect("it runs").set_silent(is_silent);
+        let signal = if is_silent { Signal::STOP } else { Signal::CONT };
+        rustix::process::kill_process(self.running(), signal).expect("it was not waited for");
+        if is_silent {
+            // Until all of its threads have stopped, one may answer yet.
+            wait_until("all threads have stopped", || has_stopped(self.process()));
+        }
     }
 
     /// Ends it in an orderly way and starts it on the same port.
     #[track_caller]
     pub(crate) fn restart(&mut self, scene: &Scene) {
         self.stop();
-        self.process = Some(serve(scene, &self.listens_on, &self.how));
+        self.start_again(scene);
     }
 
     /// Kills it and starts it on the same port.
@@ -436,25 +449,120 @@ impl Served {
 
     /// Kills it.
     pub(crate) fn kill(&mut self) {
-        self.process.take().expect("it runs").kill();
+        self.end(Signal::KILL);
     }
 
     /// Starts it on the same port, once it has ended.
     pub(crate) fn start_again(&mut self, scene: &Scene) {
-        self.process = Some(serve(scene, &self.listens_on, &self.how));
+        self.process = Some(self.starter.start(scene, &self.listens_on).0);
     }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(running) = self.process.take() {
+            // Where it has ended already, that was what was wanted.
+            let _ = rustix::process::kill_process(running.process, Signal::KILL);
+        }
+    }
+}
+
+/// A process that starts the server, again and again.
+///
+/// This one cannot: a new process has the files of its parent open until it runs a program, and flushes them as
+/// it closes them then. With files of a mount among them, a server that is started where there is none
+/// would wait for itself.
+struct Starter {
+    shell: Child,
+    asked: Option<ChildStdin>,
+    told: BufReader<ChildStdout>,
+}
+
+/// Reads where a server works and listens, starts it, and writes its process, what the server writes, and how
+/// it ended.
+const STARTER: &str = r#"
+while read -r directory address; do
+    cd "$directory" || exit
+    sh -c 'echo $$; exec "$@"' sh "$@" --listen "$address" < /dev/null 2>> server.log
+    echo $?
+done
+"#;
+
+impl Starter {
+    fn new(scene: &Scene, how: &[&str]) -> Self {
+        let server =
+            scene.command(["serve", "--json", "--log-level", "warn"].iter().chain(how).copied());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", STARTER, "sh"]).arg(server.get_program()).args(server.get_args());
+        for (name, value) in server.get_envs() {
+            shell.env(name, value.expect("it has one"));
+        }
+        // It says what a server was killed by.
+        let shell =
+            shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut shell = shell.expect("there is a shell");
+        let asked = shell.stdin.take();
+        let told = BufReader::new(shell.stdout.take().expect("it is a pipe"));
+        Self { shell, asked, told }
+    }
+
+    fn start(&mut self, scene: &Scene, address: &str) -> (Running, Value) {
+        let directory = scene.directory.path().display();
+        let asked = self.asked.as_mut().expect("it is a pipe");
+        writeln!(asked, "{directory} {address}").expect("it reads");
+        let process = self.line().parse().ok().and_then(Pid::from_raw).expect("a process");
+        let line = self.line();
+        let Ok(ready @ Value::Object(_)) = serde_json::from_str(&line) else {
+            panic!("it does not start: {line}");
+        };
+        let (sender, receiver) = mpsc::channel();
+        let handle = rustix::process::pidfd_open(process, PidfdFlags::empty()).expect("it runs");
+        thread::spawn(move || kill_unused(&receiver, &handle));
+        (Running { process, _use: sender }, ready)
+    }
+
+    /// Waits for the end of the server.
+    fn wait(&mut self) -> ExitStatus {
+        /// What a shell adds to the number of the signal that killed a program.
+        const KILLED: i32 = 128;
+        loop {
+            // A server may have written something else.
+            if let Ok(status) = self.line().parse::<i32>() {
+                let is_killed = status > KILLED;
+                return ExitStatus::from_raw(if is_killed { status - KILLED } else { status << 8 });
+            }
+        }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        let count = self.told.read_line(&mut line).expect("it tells");
+        assert!(count > 0, "the shell that starts the server has ended");
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        drop(self.asked.take());
+        let _ = self.shell.wait();
+    }
+}
+
+/// Whether all threads of a process have been stopped by a signal.
+fn has_stopped(process: u32) -> bool {
+    let threads = PathBuf::from(format!("/proc/{process}/task")).read_dir().expect("it runs");
+    threads.flatten().all(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("status"));
+        status.is_ok_and(|status| status.contains("State:\tT"))
+    })
 }
 
 /// Where clients find several servers.
 pub(crate) fn together(served: &[&Served]) -> String {
     let addresses: Vec<_> = served.iter().map(|one| one.listens_on.as_str()).collect();
     format!("terrace://{}/?secret=none", addresses.join(","))
-}
-
-fn serve(scene: &Scene, address: &str, how: &[String]) -> Process {
-    let mut command = scene.command(["serve", "--json", "--log-level", "warn"]);
-    command.args(["--listen", address]).args(how);
-    Process::start(command, scene.log("server"))
 }
 
 /// Waits until something holds.
