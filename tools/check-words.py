@@ -26,7 +26,7 @@ BOUNDS = {
     "fuzzing": 1,
     "gen": 1,
     "mount": 135,
-    "stack": 278,
+    "stack": 277,
     "store": 288,
 }
 

@@ -22,8 +22,10 @@ use crate::{
 /// - Methods may be called from many threads at once and may block.
 /// - Offsets and lengths are in bytes; an offset plus a length fits in 63 bits, else `Invalid`.
 /// - A key never names anything outside its namespace and the backend's own directory.
-/// - There are no default methods but [`Backend::draft`]: a wrapper that forgets to forward one must
-///   not compile. Conveniences live in [`BackendExt`].
+/// - The methods with a default are for what only some backends can do; the default is right for
+///   all others. A wrapper that is to forward all of them carries
+///   `#[deny(clippy::missing_trait_methods)]`. Conveniences live in [`BackendExt`].
+/// - What only a tier of a stack needs is in [`TierBackend`].
 pub trait Backend: Send + Sync {
     /// Address in logs and errors, for example `file:/scratch/t1`.
     fn target(&self) -> &str;
@@ -97,27 +99,16 @@ pub trait Backend: Send + Sync {
     /// - One that fails does not stop the others, whatever the ordering.
     /// - Where `semantics` ask for an atomicity above `capability().atomicity`, every operation is
     ///   refused as `Unsupported`, also those that change nothing.
-    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics);
-
-    /// Reads the identity stored with an object; `None` where it has none.
     ///
-    /// # Errors
-    ///
-    /// `NotFound`, `Corrupt`, `Unsupported` (without `capability().identity`), `Io`.
-    fn identity(&self, key: &Key) -> Result<Option<Identity>>;
+    /// The default is [`execute_each`].
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        execute_each(self, operations, semantics);
+    }
 
-    /// Replaces the identity stored with an object. Errors as [`Backend::identity`].
-    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()>;
-
-    /// Reads the backend's superblock; `None` on a fresh one.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt`, `Unsupported` (without `capability().identity`), `Io`.
-    fn superblock(&self) -> Result<Option<Superblock>>;
-
-    /// Replaces the superblock, durably and atomically.
-    fn set_superblock(&self, superblock: &Superblock) -> Result<()>;
+    /// What a stack needs of its tiers; `None` where this cannot be one.
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        None
+    }
 
     /// Makes creations, deletions and identities durable that were acknowledged before the call
     /// (directories, not the bytes of objects: see [`Object::sync`]).
@@ -132,6 +123,60 @@ pub trait Backend: Send + Sync {
     /// As [`Backend::sync`]; afterwards nothing is known of the bytes of any object that was not
     /// synced before.
     fn sync_all(&self) -> Result<()>;
+}
+
+/// What a backend keeps beside objects so that it can be a tier: the identity of each object, and a
+/// superblock that names the store.
+///
+/// On a `dyn Backend` the same methods are `Unsupported` where [`Backend::tier`] is `None`.
+pub trait TierBackend: Send + Sync {
+    /// Reads the identity stored with an object; `None` where it has none.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Corrupt`, `Unsupported` (without `capability().identity`), `Io`.
+    fn identity(&self, key: &Key) -> Result<Option<Identity>>;
+
+    /// Replaces the identity stored with an object. Errors as [`TierBackend::identity`].
+    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()>;
+
+    /// Reads the backend's superblock; `None` on a fresh one.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, `Unsupported` (without `capability().identity`), `Io`.
+    fn superblock(&self) -> Result<Option<Superblock>>;
+
+    /// Replaces the superblock, durably and atomically.
+    fn set_superblock(&self, superblock: &Superblock) -> Result<()>;
+}
+
+impl dyn Backend + '_ {
+    fn as_tier(&self, operation: &'static str) -> Result<&dyn TierBackend> {
+        self.tier().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, operation).with("target", self.target())
+        })
+    }
+
+    /// See [`TierBackend::identity`].
+    pub fn identity(&self, key: &Key) -> Result<Option<Identity>> {
+        self.as_tier("read an identity")?.identity(key)
+    }
+
+    /// See [`TierBackend::set_identity`].
+    pub fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
+        self.as_tier("write an identity")?.set_identity(key, identity)
+    }
+
+    /// See [`TierBackend::superblock`].
+    pub fn superblock(&self) -> Result<Option<Superblock>> {
+        self.as_tier("read a superblock")?.superblock()
+    }
+
+    /// See [`TierBackend::set_superblock`].
+    pub fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
+        self.as_tier("write a superblock")?.set_superblock(superblock)
+    }
 }
 
 /// An open object.
@@ -149,7 +194,9 @@ pub trait Object: Send + Sync {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize>;
 
     /// Begins reads and writes that complete asynchronously, where this can.
-    fn later(&self) -> Option<&dyn Later>;
+    fn later(&self) -> Option<&dyn Later> {
+        None
+    }
 
     /// Writes all of `data` one after the other, growing the object as needed. A gap before
     /// `offset_bytes` reads as zeros.
@@ -202,6 +249,21 @@ pub trait Object: Send + Sync {
     /// `capability().persistency` allows; after success it survives what that level says.
     fn sync(&self) -> Result<()>;
 
+    /// What lends the file that holds the object's bytes; `None` where no file of this machine does.
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        None
+    }
+
+    /// The label that the object was created with, known since it was opened: no I/O.
+    fn label(&self) -> Option<Arc<[u8]>> {
+        None
+    }
+}
+
+/// An open object whose bytes are in a file of this machine, which others may use directly.
+///
+/// On a `dyn Object` the same methods lend nothing where [`Object::file`] is `None`.
+pub trait ObjectFile: Send + Sync {
     /// A descriptor for reading of the file that holds exactly this object's bytes, where there is
     /// one and nothing between it and the caller would be bypassed; else `None`, which another time
     /// may be another answer.
@@ -241,7 +303,7 @@ pub trait Object: Send + Sync {
     /// `Io`.
     fn hold_file(&self, access: Access) -> Result<Option<File>>;
 
-    /// What limits the growth of the object through a descriptor of [`Object::hold_file`] for
+    /// What limits the growth of the object through a descriptor of [`ObjectFile::hold_file`] for
     /// writing, as of now. The kernel makes that file longer without asking the backend.
     ///
     /// # Errors
@@ -252,9 +314,30 @@ pub trait Object: Send + Sync {
     /// Counts reads that were done through a lease of this handle, as if they had been done through
     /// the handle; does nothing where reads are not counted, and once the object is deleted.
     fn note_reads(&self, reads: &ReadSummary);
+}
 
-    /// The label that the object was created with, known since it was opened: no I/O.
-    fn label(&self) -> Option<Arc<[u8]>>;
+impl dyn Object + '_ {
+    /// See [`ObjectFile::lease_file`].
+    pub fn lease_file(&self) -> Result<Option<FileLease>> {
+        self.file().map_or(Ok(None), |file| file.lease_file())
+    }
+
+    /// See [`ObjectFile::hold_file`].
+    pub fn hold_file(&self, access: Access) -> Result<Option<File>> {
+        self.file().map_or(Ok(None), |file| file.hold_file(access))
+    }
+
+    /// See [`ObjectFile::held_growth`]: `Unbounded` where there is no file.
+    pub fn held_growth(&self) -> Result<HeldGrowth> {
+        self.file().map_or(Ok(HeldGrowth::Unbounded), |file| file.held_growth())
+    }
+
+    /// See [`ObjectFile::note_reads`].
+    pub fn note_reads(&self, reads: &ReadSummary) {
+        if let Some(file) = self.file() {
+            file.note_reads(reads);
+        }
+    }
 }
 
 /// A new value of an object, written beside the old one: see [`Backend::draft`].
@@ -489,7 +572,7 @@ pub struct Stat {
     /// Whether it was created with a label: see [`Object::label`].
     pub is_labelled: bool,
     /// Whether a process on this machine may change its bytes past the backend: see
-    /// [`Object::hold_file`].
+    /// [`ObjectFile::hold_file`].
     pub is_held: bool,
 }
 
@@ -504,7 +587,7 @@ pub struct Space {
     pub file_system: Option<FileSystem>,
 }
 
-/// What limits the growth of an object that is written past its handles: [`Object::held_growth`].
+/// What limits the growth of an object that is written past its handles: [`ObjectFile::held_growth`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldGrowth {
     /// The file system of its file. Once that is full, no tier that may have the object's bytes has
@@ -663,7 +746,11 @@ pub enum Reply {
 /// Carries out a batch one operation after the other; what a backend without a better way calls
 /// from [`Backend::execute`]. A create with data is two operations on the backend and a stat asks
 /// for nothing, so a backend that gives atomicity carries these out by itself.
-pub fn execute_each(backend: &dyn Backend, operations: &mut [Op<'_>], semantics: &Semantics) {
+pub fn execute_each<B: Backend + ?Sized>(
+    backend: &B,
+    operations: &mut [Op<'_>],
+    semantics: &Semantics,
+) {
     for operation in operations {
         let asked = semantics.atomicity;
         let outcome = match asked {
@@ -684,8 +771,8 @@ pub fn execute_strictly(backend: &dyn Backend, operations: &mut [Op<'_>], semant
     }
 }
 
-fn execute_one(
-    backend: &dyn Backend,
+fn execute_one<B: Backend + ?Sized>(
+    backend: &B,
     request: &mut Request<'_>,
     semantics: &Semantics,
 ) -> Result<Reply> {

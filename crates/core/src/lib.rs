@@ -24,8 +24,8 @@ mod view;
 
 pub use backend::{
     Access, Backend, BackendExt, Capability, Create, Cursor, Draft, End, FileSystem, HeldGrowth,
-    LABEL_BYTES_MAX, Object, ObjectExt, Op, Open, Page, Reply, Request, Space, Stat, Writes,
-    execute_each, execute_strictly, with_object,
+    LABEL_BYTES_MAX, Object, ObjectExt, ObjectFile, Op, Open, Page, Reply, Request, Space, Stat,
+    TierBackend, Writes, execute_each, execute_strictly, with_object,
 };
 pub use buffer::Buffer;
 pub use clock::{Clock, SystemClock};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Cursor, Draft, Error, ErrorKind, Identity, Key,
     NAME_BYTES_MAX, Object, Op, Open, Page, Persistency, Result, Semantics, Space, Stat,
-    Superblock, Writes,
+    Superblock, TierBackend, Writes,
 };
 
 use crate::Stack;
@@ -184,6 +184,20 @@ impl Backend for Stack {
         execute::execute(self, operations, semantics);
     }
 
+    fn sync(&self) -> Result<()> {
+        self.shared().sync_all()
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.shared().sync_all()
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for Stack {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         const OPERATION: &str = "read an identity";
         self.check_identities(OPERATION)?;
@@ -218,13 +232,5 @@ impl Backend for Stack {
         self.check_identities(OPERATION)?;
         self.shared().check_writable(OPERATION)?;
         self.shared().catalog.set_superblock(superblock)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.shared().sync_all()
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        self.shared().sync_all()
     }
 }

@@ -2,8 +2,8 @@
 //! A tier that cannot be used: stands in its place, so that the others stay readable.
 
 use terrace_core::{
-    Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open,
-    Page, Persistency, Result, Semantics, Space, Stat, Superblock, Writes, execute_each,
+    Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Open, Page,
+    Persistency, Result, Space, Stat, Superblock, TierBackend, Writes,
 };
 
 /// Fails every call with the reason why the tier is offline.
@@ -71,10 +71,20 @@ impl Backend for Offline {
         self.refuse("look at the space")
     }
 
-    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        execute_each(self, operations, semantics);
+    fn sync(&self) -> Result<()> {
+        self.refuse("sync a tier")
     }
 
+    fn sync_all(&self) -> Result<()> {
+        self.refuse("sync a tier")
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for Offline {
     fn identity(&self, _: &Key) -> Result<Option<Identity>> {
         self.refuse("read an identity")
     }
@@ -89,14 +99,6 @@ impl Backend for Offline {
 
     fn set_superblock(&self, _: &Superblock) -> Result<()> {
         self.refuse("write the superblock")
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.refuse("sync a tier")
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        self.refuse("sync a tier")
     }
 }
 

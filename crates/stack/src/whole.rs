@@ -4,15 +4,11 @@
 //! They meet at locks of their own, so that who does not ask passes nothing. What a write
 //! overwrites is kept until it has succeeded, and put back where it fails or panics in the middle.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Deref, Range};
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-use terrace_core::{
-    Access, Atomicity, End, Error, ErrorKind, FileLease, HeldGrowth, Later, Object, ReadSummary,
-    Result, Stat,
-};
+use terrace_core::{Atomicity, End, Error, ErrorKind, Later, Object, ObjectFile, Result, Stat};
 
 use crate::object::StackObject;
 
@@ -122,6 +118,7 @@ impl Deref for WholeObject {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Object for WholeObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         check_bytes("read", buffers.iter().map(|buffer| buffer.len()).sum())?;
@@ -185,27 +182,12 @@ impl Object for WholeObject {
         self.0.sync()
     }
 
-    /// Whoever reads or writes a file by himself passes no lock.
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, access: Access) -> Result<Option<File>> {
-        match access {
-            Access::Read => Ok(None),
-            Access::Write => self.check_access("hold a file for writing").map(|()| None),
-        }
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
     fn label(&self) -> Option<Arc<[u8]>> {
         self.0.label()
     }
 
-    fn note_reads(&self, reads: &ReadSummary) {
-        self.0.note_reads(reads);
+    /// A program that uses the file itself takes no lock.
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        None
     }
 }

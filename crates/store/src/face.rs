@@ -3,8 +3,8 @@
 
 use terrace_client::striped::is_part;
 use terrace_core::{
-    Backend, Capability, Cursor, Draft, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
-    Result, Semantics, Space, Stat, Superblock,
+    Backend, Capability, Cursor, Draft, Error, ErrorKind, Key, Object, Op, Open, Page, Result,
+    Semantics, Space, Stat, TierBackend,
 };
 
 use crate::Store;
@@ -17,12 +17,9 @@ impl Store {
             Side::Attached(link) => &*link.backend,
         }
     }
-
-    fn unsupported(&self, operation: &'static str) -> Error {
-        Error::new(ErrorKind::Unsupported, operation).with("target", self.target())
-    }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Backend for Store {
     fn target(&self) -> &str {
         self.backend().target()
@@ -81,20 +78,9 @@ impl Backend for Store {
         self.backend().execute(operations, semantics);
     }
 
-    fn identity(&self, _: &Key) -> Result<Option<Identity>> {
-        Err(self.unsupported("read an identity"))
-    }
-
-    fn set_identity(&self, _: &Key, _: &Identity) -> Result<()> {
-        Err(self.unsupported("write an identity"))
-    }
-
-    fn superblock(&self) -> Result<Option<Superblock>> {
-        Err(self.unsupported("read a superblock"))
-    }
-
-    fn set_superblock(&self, _: &Superblock) -> Result<()> {
-        Err(self.unsupported("write a superblock"))
+    /// What its tiers keep is for its own stack.
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        None
     }
 
     fn sync(&self) -> Result<()> {

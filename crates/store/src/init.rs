@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
 use terrace_backends::object::{S3, S3Settings};
-use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
+use terrace_core::{
+    Access, Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock, TierBackend,
+};
 use terrace_stack::{Parts, Stack};
 
 use crate::directory::{Directory, sync_directory};

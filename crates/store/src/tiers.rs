@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::Access as Permission;
 use terrace_backends::object::{File, FileSettings, Rates, S3, S3Settings, Throttle, path_below};
 use terrace_backends::{Place, open_backend};
-use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result};
+use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result, TierBackend};
 use terrace_stack::{Offline, Tier};
 
 use crate::Settings;

@@ -2,15 +2,14 @@
 //! Makes of a backend one that takes whole objects only: bytes are gathered, and reach the backend with
 //! the sync.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Backend, BackendExt, Capability, Create, Cursor, End, Error, ErrorKind, FileLease,
-    HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary, Reply,
-    Request, Result, Semantics, Space, Stat, Superblock, Writes, execute_each,
+    Backend, BackendExt, Capability, Create, Cursor, End, Error, ErrorKind, Identity, Key, Object,
+    Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space, Stat, Superblock,
+    TierBackend, Writes, execute_each,
 };
 
 /// A backend whose objects are written once.
@@ -109,6 +108,20 @@ impl Backend for Whole {
         }
     }
 
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for Whole {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         self.inner.identity(key)
     }
@@ -124,14 +137,6 @@ impl Backend for Whole {
 
     fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
         self.inner.set_superblock(superblock)
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -200,10 +205,6 @@ fn make(
 impl Object for WholeObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         self.ask(|object| object.read_at(offset_bytes, buffers))
-    }
-
-    fn later(&self) -> Option<&dyn Later> {
-        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
@@ -301,23 +302,5 @@ impl Object for WholeObject {
                 Err(error)
             }
         }
-    }
-
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, _: Access) -> Result<Option<File>> {
-        Ok(None)
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    fn note_reads(&self, _: &ReadSummary) {}
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        None
     }
 }

@@ -4,16 +4,15 @@
 //! It fails operations; it never loses what was written. What a loss of power takes away is
 //! simulated by `terrace_testkit::SimTier`.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Begun, Capability, Create, Cursor, Draft, End, Error, ErrorKind,
-    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Random, ReadDone,
-    ReadSummary, Result, Semantics, Space, Stat, Superblock, WriteDone, execute_each,
+    Atomicity, Backend, Begun, Capability, Create, Cursor, Draft, End, Error, ErrorKind, Identity,
+    Key, Later, Object, ObjectFile, Op, Open, Page, Random, ReadDone, Result, Semantics, Space,
+    Stat, Superblock, TierBackend, WriteDone, execute_each,
 };
 
 /// A kind of operation that can fail.
@@ -346,6 +345,24 @@ impl Backend for Faulty {
         execute_each(self, operations, semantics);
     }
 
+    fn sync(&self) -> Result<()> {
+        self.pass(FaultPoint::SyncNames)?;
+        self.inner.sync()
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.pass(FaultPoint::SyncNames)?;
+        self.pass(FaultPoint::Sync)?;
+        self.inner.sync_all()
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl TierBackend for Faulty {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         self.pass(FaultPoint::Identity)?;
         self.inner.identity(key)
@@ -364,17 +381,6 @@ impl Backend for Faulty {
     fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
         self.pass(FaultPoint::Identity)?;
         self.inner.set_superblock(superblock)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.pass(FaultPoint::SyncNames)?;
-        self.inner.sync()
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        self.pass(FaultPoint::SyncNames)?;
-        self.pass(FaultPoint::Sync)?;
-        self.inner.sync_all()
     }
 }
 
@@ -491,24 +497,12 @@ impl Object for FaultyObject {
         synced.inspect_err(|_| self.has_sync_failed.store(true, Ordering::SeqCst))
     }
 
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
-        Ok(None)
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    fn note_reads(&self, reads: &ReadSummary) {
-        self.inner.note_reads(reads);
-    }
-
     fn label(&self) -> Option<Arc<[u8]>> {
         self.inner.label()
+    }
+
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        None
     }
 }
 

@@ -2,7 +2,6 @@
 //! Objects in main memory: the fastest tier, and the reference for the behaviour suite.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Bound, Range};
@@ -11,9 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Draft, End, Error, ErrorKind,
-    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary,
-    Result, Semantics, Space, Stat, Superblock, SystemClock, Writes, check_extent, check_range,
-    execute_each,
+    Identity, Key, Object, Open, Page, Persistency, Result, Space, Stat, Superblock, SystemClock,
+    TierBackend, Writes, check_extent, check_range,
 };
 
 /// Keeps objects in main memory, up to a bound, until it is dropped.
@@ -258,10 +256,20 @@ impl Backend for Memory {
         })
     }
 
-    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        execute_each(self, operations, semantics);
+    fn sync(&self) -> Result<()> {
+        Ok(())
     }
 
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for Memory {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         let contents = self.contents("read an identity", key)?;
         let identity = read(&contents).identity.clone();
@@ -280,14 +288,6 @@ impl Backend for Memory {
 
     fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
         *write(&self.shared.superblock) = Some(superblock.clone());
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync_all(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -443,10 +443,6 @@ impl Object for MemoryObject {
         Ok(done)
     }
 
-    fn later(&self) -> Option<&dyn Later> {
-        None
-    }
-
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
         self.put(&mut *self.write()?, offset_bytes, data)
     }
@@ -516,20 +512,6 @@ impl Object for MemoryObject {
     fn sync(&self) -> Result<()> {
         self.read().map(|_| ())
     }
-
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
-        Ok(None)
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    fn note_reads(&self, _reads: &ReadSummary) {}
 
     fn label(&self) -> Option<Arc<[u8]>> {
         self.label.clone()

@@ -2,17 +2,15 @@
 //! Objects without bytes: what is left of a measurement when the medium costs nothing.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
-    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary,
-    Result, Semantics, Space, Stat, Superblock, SystemClock, Writes, check_extent, check_range,
-    execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind, Identity,
+    Key, Object, Open, Page, Persistency, Result, Space, Stat, Superblock, SystemClock,
+    TierBackend, Writes, check_extent, check_range,
 };
 
 /// Keeps the keys, sizes, times and identities of objects and forgets their bytes: all read as
@@ -200,10 +198,20 @@ impl Backend for Null {
         Ok(Space { capacity_bytes: self.shared.capacity_bytes, ..Space::default() })
     }
 
-    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        execute_each(self, operations, semantics);
+    fn sync(&self) -> Result<()> {
+        Ok(())
     }
 
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for Null {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         Ok(self.entry("read an identity", key)?.identity().clone())
     }
@@ -220,14 +228,6 @@ impl Backend for Null {
     fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
         let mut kept = self.shared.superblock.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = Some(superblock.clone());
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync_all(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -290,10 +290,6 @@ impl Object for NullObject {
             done += count;
         }
         Ok(done)
-    }
-
-    fn later(&self) -> Option<&dyn Later> {
-        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
@@ -373,24 +369,6 @@ impl Object for NullObject {
 
     fn sync(&self) -> Result<()> {
         self.check_exists()
-    }
-
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
-        Ok(None)
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    fn note_reads(&self, _reads: &ReadSummary) {}
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        None
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::slice;
@@ -12,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use terrace_core::{
-    Access, Backend, BatchOrdering, Capability, Clock, Create, Cursor, End, ErrorKind, FileLease,
-    HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, ReadSummary, Reply, Request, Result,
-    Semantics, Space, Stat, Superblock, execute_strictly,
+    Backend, BatchOrdering, Capability, Clock, Create, Cursor, End, ErrorKind, Key, Later, Object,
+    ObjectFile, Op, Open, Page, Reply, Request, Result, Semantics, Space, Stat, TierBackend,
+    execute_strictly,
 };
 
 /// Makes a backend as slow as [`Rates`] say.
@@ -159,28 +158,16 @@ impl Backend for Throttle {
         });
     }
 
-    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
-        self.inner.identity(key)
-    }
-
-    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
-        self.inner.set_identity(key, identity)
-    }
-
-    fn superblock(&self) -> Result<Option<Superblock>> {
-        self.inner.superblock()
-    }
-
-    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
-        self.inner.set_superblock(superblock)
-    }
-
     fn sync(&self) -> Result<()> {
         self.inner.sync()
     }
 
     fn sync_all(&self) -> Result<()> {
         self.inner.sync_all()
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        self.inner.tier()
     }
 }
 
@@ -189,6 +176,7 @@ struct ThrottledObject {
     device: Arc<Device>,
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Object for ThrottledObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let arrival_ns = self.device.clock.now_ns();
@@ -237,24 +225,12 @@ impl Object for ThrottledObject {
         self.inner.sync()
     }
 
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
-        Ok(None)
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    fn note_reads(&self, reads: &ReadSummary) {
-        self.inner.note_reads(reads);
-    }
-
     fn label(&self) -> Option<Arc<[u8]>> {
         self.inner.label()
+    }
+
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        None
     }
 }
 

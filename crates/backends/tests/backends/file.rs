@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use terrace_backends::object::{File, FileSettings};
 use terrace_core::{
     Access, Backend, BackendExt, Create, End, ErrorKind, Hint, Key, ObjectExt, Op, Open,
-    Persistency, Request, Semantics, Superblock,
+    Persistency, Request, Semantics, Superblock, TierBackend,
 };
 
 fn key(text: &str) -> Key {

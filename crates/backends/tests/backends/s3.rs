@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 use terrace_backends::object::{Rates, S3, S3Settings, Throttle};
 use terrace_core::{
     Backend, BackendExt, Clock, Create, Cursor, Error, ErrorKind, Identity, Key, Object, ObjectExt,
-    Open, Persistency, Result, Role, Semantics, SystemClock,
+    Open, Persistency, Result, Role, Semantics, SystemClock, TierBackend,
 };
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
 use terrace_testkit::{ManualClock, pattern_bytes, whole_suite};

@@ -80,8 +80,9 @@ fn what_moves_no_bytes_is_free() {
         object.sync().expect("nothing to do");
         backend.sync().expect("nothing to do");
         assert_eq!(backend.list("app", "", &Default::default(), 9).expect("list").keys.len(), 1);
-        assert_eq!(backend.superblock().expect("read"), None);
-        assert_eq!(backend.identity(&key("app/a")).expect("read"), None);
+        let tier = backend.tier().expect("the inner one can be a tier");
+        assert_eq!(tier.superblock().expect("read"), None);
+        assert_eq!(tier.identity(&key("app/a")).expect("read"), None);
     });
     assert_eq!(took_ns, 0);
     assert!(object.lease_file().expect("asking is allowed").is_none());

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use terrace_core::{
     Access, Applied, Backend, Capability, Clock, Cursor, Draft, Error, ErrorKind, Identity, Key,
-    Object, Op, Open, Page, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Object, Op, Open, Page, Result, Semantics, Space, Stat, Superblock, TierBackend, execute_each,
 };
 use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
 
@@ -380,6 +380,20 @@ impl Backend for Remote {
         batch::execute(self, operations, semantics);
     }
 
+    fn sync(&self) -> Result<()> {
+        self.core.sync_store(false)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.core.sync_store(true)
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for Remote {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         match self.ask(Operation::Identity { key: key.clone() })? {
             Outcome::Identity(identity) => Ok(identity.map(|identity| *identity)),
@@ -403,14 +417,6 @@ impl Backend for Remote {
         check_short("name of the tier", superblock.tier.len())?;
         let superblock = Box::new(superblock.clone());
         done(self.ask(Operation::SetSuperblock { superblock })?)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.core.sync_store(false)
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        self.core.sync_store(true)
     }
 }
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An object that a server has open for us.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    ATOMIC_BYTES_MAX, Access, Applied, Atomicity, Begun, Create, End, Error, ErrorKind, FileLease,
-    HeldGrowth, Key, Later, Object, ReadDone, ReadSummary, Result, Semantics, Stat, WriteDone,
+    ATOMIC_BYTES_MAX, Access, Applied, Atomicity, Begun, Create, End, Error, ErrorKind, Key, Later,
+    Object, ReadDone, Result, Semantics, Stat, WriteDone,
 };
 use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome, VERSION_KEEPS_SIZE};
 
@@ -369,22 +368,6 @@ impl Object for RemoteObject {
             false => synced,
         }
     }
-
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    /// Only a backend that moves objects can hold one where it is.
-    fn hold_file(&self, _: Access) -> Result<Option<File>> {
-        Ok(None)
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    /// There are none: nothing is lent on.
-    fn note_reads(&self, _: &ReadSummary) {}
 
     fn label(&self) -> Option<Arc<[u8]>> {
         (!self.label.is_empty()).then(|| Arc::clone(&self.label))

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use terrace_core::{
-    Backend, Capability, Create, Cursor, Draft, Error, ErrorKind, Identity, Key, Object, Op, Open,
-    Page, Result, Semantics, Space, Stat, Superblock, with_object,
+    Backend, Capability, Create, Cursor, Draft, Key, Object, Op, Open, Page, Result, Semantics,
+    Space, Stat, with_object,
 };
 
 use super::parallel::at_once;
@@ -19,10 +19,6 @@ impl Shared {
         let work = &work;
         let one = |member| move || work(member).map_err(|error| Member::blame(member, error));
         all(at_once(self.map.members().iter().map(one).collect()))
-    }
-
-    fn unsupported<T>(&self, operation: &'static str) -> Result<T> {
-        Err(Error::new(ErrorKind::Unsupported, operation).with("target", &self.target))
     }
 
     /// Whether a namespace holds anything but pieces: they are the last of every listing.
@@ -103,22 +99,6 @@ impl Backend for Striped {
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
         self.execute_batch(operations, semantics);
-    }
-
-    fn identity(&self, _: &Key) -> Result<Option<Identity>> {
-        self.shared.unsupported("read an identity")
-    }
-
-    fn set_identity(&self, _: &Key, _: &Identity) -> Result<()> {
-        self.shared.unsupported("write an identity")
-    }
-
-    fn superblock(&self) -> Result<Option<Superblock>> {
-        self.shared.unsupported("read a superblock")
-    }
-
-    fn set_superblock(&self, _: &Superblock) -> Result<()> {
-        self.shared.unsupported("write a superblock")
     }
 
     fn sync(&self) -> Result<()> {

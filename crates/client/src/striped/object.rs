@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open object whose bytes are on several servers.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Begun, End, Error, ErrorKind, FileLease, HeldGrowth, Key, Later, Object, Open,
-    ReadDone, ReadSummary, Result, Stat, WriteDone, check_extent, check_range,
+    Access, Begun, End, Error, ErrorKind, Key, Later, Object, Open, ReadDone, Result, Stat,
+    WriteDone, check_extent, check_range,
 };
 
 use super::layout::Layout;
@@ -361,29 +360,6 @@ impl Object for StripedObject {
 
     fn sync(&self) -> Result<()> {
         deadline::share(|| self.on_all(|piece, _| piece.sync())).map(drop)
-    }
-
-    /// No file holds all of it.
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, access: Access) -> Result<Option<File>> {
-        match access == Access::Write && self.how.access == Access::Read {
-            true => Err(self.for_reading("lend a file for writing")),
-            false => Ok(None),
-        }
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    /// There are none, because nothing is lent.
-    fn note_reads(&self, _: &ReadSummary) {}
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        None
     }
 }
 

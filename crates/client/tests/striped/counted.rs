@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use terrace_core::{
-    Applied, Backend, Capability, Create, Cursor, Draft, Error, ErrorKind, Identity, Key, Object,
-    Op, Open, Page, Result, Semantics, Space, Stat, Superblock, Temperature,
+    Applied, Backend, Capability, Create, Cursor, Draft, Error, ErrorKind, Key, Object, Op, Open,
+    Page, Result, Semantics, Space, Stat, Temperature, TierBackend,
 };
 
 /// What becomes of who asks for the room of a store.
@@ -99,6 +99,7 @@ impl Counted {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Backend for Counted {
     fn target(&self) -> &str {
         self.inner.target()
@@ -160,27 +161,15 @@ impl Backend for Counted {
         self.inner.execute(operations, semantics);
     }
 
-    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
-        self.other().identity(key)
-    }
-
-    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
-        self.other().set_identity(key, identity)
-    }
-
-    fn superblock(&self) -> Result<Option<Superblock>> {
-        self.other().superblock()
-    }
-
-    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
-        self.other().set_superblock(superblock)
-    }
-
     fn sync(&self) -> Result<()> {
         self.other().sync()
     }
 
     fn sync_all(&self) -> Result<()> {
         self.other().sync_all()
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        self.other().tier()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrace_client::Remote;
 use terrace_core::{
     Backend, BackendExt, ErrorKind, Hint, Identity, Key, KvExt, Op, Open, Persistency, Request,
-    Role, Semantics,
+    Role, Semantics, TierBackend,
 };
 use terrace_server::Server;
 use terrace_transport::Endpoint;

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
     Access, Buffer, End, Error, ErrorKind, EventKind, FileLease, HeldGrowth, Key, Later, Object,
-    Persistency, ReadSummary, Result, Stat, TierIndex,
+    ObjectFile, Persistency, ReadSummary, Result, Stat, TierIndex,
 };
 
 use self::write::{Again, Reach, Sent};
@@ -443,6 +443,16 @@ impl Object for StackObject {
             .inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.entry.label.clone()
+    }
+
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        Some(self)
+    }
+}
+
+impl ObjectFile for StackObject {
     fn lease_file(&self) -> Result<Option<FileLease>> {
         self.shared.lend(&self.entry, &self.first, &self.is_holder)
     }
@@ -464,10 +474,6 @@ impl Object for StackObject {
 
     fn note_reads(&self, reads: &ReadSummary) {
         self.shared.note_reads(&self.entry, &self.first, reads);
-    }
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        self.entry.label.clone()
     }
 }
 

@@ -10,8 +10,9 @@ use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
     Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, End, Error, ErrorKind,
-    FileLease, HeldGrowth, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary,
-    Request, Result, Semantics, Space, Stat, Superblock, Writes, execute_each, execute_strictly,
+    FileLease, HeldGrowth, Identity, Key, Object, ObjectFile, Op, Open, Page, Persistency,
+    ReadSummary, Request, Result, Semantics, Space, Stat, Superblock, TierBackend, Writes,
+    execute_each, execute_strictly,
 };
 
 use super::file::SimFile;
@@ -204,6 +205,26 @@ impl Backend for SimBackend {
         }
     }
 
+    fn sync(&self) -> Result<()> {
+        self.place.enter(Operation::SyncNames)?.tiers[self.place.tier].sync_names();
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        drop(self.place.enter(Operation::SyncNames)?);
+        let mut state = self.place.enter(Operation::Sync)?;
+        let tier = &mut state.tiers[self.place.tier];
+        tier.sync_names();
+        tier.sync_files();
+        Ok(())
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for SimBackend {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         let state = self.place.enter(Operation::Identity)?;
         match state.tiers[self.place.tier].entries.get(key) {
@@ -229,20 +250,6 @@ impl Backend for SimBackend {
     fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
         let mut state = self.place.enter(Operation::Superblock)?;
         state.tiers[self.place.tier].superblock = Some(superblock.clone());
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.place.enter(Operation::SyncNames)?.tiers[self.place.tier].sync_names();
-        Ok(())
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        drop(self.place.enter(Operation::SyncNames)?);
-        let mut state = self.place.enter(Operation::Sync)?;
-        let tier = &mut state.tiers[self.place.tier];
-        tier.sync_names();
-        tier.sync_files();
         Ok(())
     }
 }
@@ -349,10 +356,6 @@ impl Object for SimObject {
         Ok(done)
     }
 
-    fn later(&self) -> Option<&dyn Later> {
-        None
-    }
-
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
         self.write(data, |_| offset_bytes).map(|_| ())
     }
@@ -412,6 +415,12 @@ impl Object for SimObject {
         tier.change_freely(&self.key, self.file, SimFile::sync)
     }
 
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        Some(self)
+    }
+}
+
+impl ObjectFile for SimObject {
     fn lease_file(&self) -> Result<Option<FileLease>> {
         Ok(self.hold_file(Access::Read)?.map(|file| FileLease { file, word: None }))
     }
@@ -435,10 +444,6 @@ impl Object for SimObject {
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        None
-    }
 }
 
 /// The range of an operation, which must fit in 63 bits.

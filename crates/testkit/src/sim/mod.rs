@@ -61,9 +61,9 @@ pub enum Operation {
     Delete,
     /// `Backend::list` and `namespaces`.
     List,
-    /// `Backend::identity` and `set_identity`, `Object::set_modified`.
+    /// `TierBackend::identity` and `set_identity`, `Object::set_modified`.
     Identity,
-    /// `Backend::superblock` and `set_superblock`.
+    /// `TierBackend::superblock` and `set_superblock`.
     Superblock,
     /// `Object::sync`; sticky for the handle.
     Sync,

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use terrace_core::{
     Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
     FileSystem, Identity, Key, Object, Op, Open, Page, Persistency, Reply, Request, Result,
-    Semantics, Space, Stat, Superblock, Writes, execute_each, execute_strictly,
+    Semantics, Space, Stat, Superblock, TierBackend, Writes, execute_each, execute_strictly,
 };
 
 use self::object::FileObject;
@@ -252,6 +252,26 @@ impl Backend for File {
         }
     }
 
+    fn sync(&self) -> Result<()> {
+        self.shared
+            .check_root("sync a tier")
+            .and_then(|()| self.shared.unsynced.sync(self.shared.root.as_fd()))
+            .map_err(|error| self.shared.name(error, None))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.shared
+            .check_root("sync a tier")
+            .and_then(|()| self.shared.unsynced.sync_all(self.shared.root.as_fd()))
+            .map_err(|error| self.shared.name(error, None))
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for File {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         self.shared
             .identity(&ObjectPath::new(key))
@@ -280,20 +300,6 @@ impl Backend for File {
             .and_then(|()| self.shared.check_writable(OPERATION))
             .and_then(|()| self.shared.check_root(OPERATION))
             .and_then(|()| superblock::write(self.shared.root.as_fd(), superblock))
-            .map_err(|error| self.shared.name(error, None))
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.shared
-            .check_root("sync a tier")
-            .and_then(|()| self.shared.unsynced.sync(self.shared.root.as_fd()))
-            .map_err(|error| self.shared.name(error, None))
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        self.shared
-            .check_root("sync a tier")
-            .and_then(|()| self.shared.unsynced.sync_all(self.shared.root.as_fd()))
             .map_err(|error| self.shared.name(error, None))
     }
 }

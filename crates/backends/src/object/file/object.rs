@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{
-    Access, End, Error, ErrorKind, FileLease, HeldGrowth, Identity, Key, Later, Object, Open,
+    Access, End, Error, ErrorKind, FileLease, HeldGrowth, Identity, Key, Object, ObjectFile, Open,
     Persistency, ReadSummary, Result, Stat, check_extent, check_range,
 };
 
@@ -243,10 +243,6 @@ impl Object for FileObject {
         Ok(done)
     }
 
-    fn later(&self) -> Option<&dyn Later> {
-        None
-    }
-
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
         self.check_access()?;
         check_extent(offset_bytes, data.iter().map(|part| part.len() as u64).sum())?;
@@ -355,6 +351,12 @@ impl Object for FileObject {
         self.sync_by(Sync::Data)
     }
 
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        Some(self)
+    }
+}
+
+impl ObjectFile for FileObject {
     fn lease_file(&self) -> Result<Option<FileLease>> {
         Ok(Some(FileLease { file: self.open_anew(OFlags::RDONLY)?, word: None }))
     }
@@ -383,8 +385,4 @@ impl Object for FileObject {
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        None
-    }
 }

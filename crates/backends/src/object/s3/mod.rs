@@ -22,7 +22,7 @@ use bytes::Bytes;
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, Identity, Key,
     Object, Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space, Stat,
-    Superblock, SystemClock, Writes, execute_each,
+    Superblock, SystemClock, TierBackend, Writes, execute_each,
 };
 
 use self::object::{S3Object, State};
@@ -346,6 +346,21 @@ impl Backend for S3 {
         }
     }
 
+    fn sync(&self) -> Result<()> {
+        // What was acknowledged is durable.
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for S3 {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         if let Some(record) = lock(&self.shared.remembered).remove(key) {
             return Ok(record.identity);
@@ -384,15 +399,6 @@ impl Backend for S3 {
         let service = &self.shared.service;
         let path = object_path(&format!("{}{}", service.root, names::SUPERBLOCK))?;
         service.put(OPERATION, &path, Bytes::from(superblock::encode(superblock)), None)
-    }
-
-    fn sync(&self) -> Result<()> {
-        // What was acknowledged is durable.
-        Ok(())
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An object of a bucket: written once through the handle that made it, read by all.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use object_store::path::Path;
-use terrace_core::{
-    Access, End, Error, ErrorKind, FileLease, HeldGrowth, Key, Later, Object, ReadSummary, Result,
-    Stat, check_extent,
-};
+use terrace_core::{Access, End, Error, ErrorKind, Key, Object, Result, Stat, check_extent};
 
 use super::Shared;
 use super::readahead::LARGE_BYTES;
@@ -144,10 +140,6 @@ impl Object for S3Object {
         Ok(count as usize)
     }
 
-    fn later(&self) -> Option<&dyn Later> {
-        None
-    }
-
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
         let count: usize = data.iter().map(|part| part.len()).sum();
         check_extent(offset_bytes, count as u64)?;
@@ -238,23 +230,5 @@ impl Object for S3Object {
             Err(_) => State::Failed,
         };
         finished
-    }
-
-    fn lease_file(&self) -> Result<Option<FileLease>> {
-        Ok(None)
-    }
-
-    fn hold_file(&self, _: Access) -> Result<Option<File>> {
-        Ok(None)
-    }
-
-    fn held_growth(&self) -> Result<HeldGrowth> {
-        Ok(HeldGrowth::Unbounded)
-    }
-
-    fn note_reads(&self, _: &ReadSummary) {}
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        None
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::{
     Access, Backend, Capability, Create, Cursor, End, Error, ErrorKind, FileLease, HeldGrowth,
-    Identity, Key, Later, Object, Op, Open, Page, ReadSummary, Result, Semantics, Space, Stat,
-    Superblock, execute_each,
+    Identity, Key, Later, Object, ObjectFile, Open, Page, ReadSummary, Result, Space, Stat,
+    Superblock, TierBackend,
 };
 
 use super::gate::Gate;
@@ -219,10 +219,22 @@ impl Backend for Hooked {
         Ok(space)
     }
 
-    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        execute_each(self, operations, semantics);
+    fn sync(&self) -> Result<()> {
+        let moment = moment(Call::SyncAll, "", 0, 0);
+        self.control.around(moment, Some(()), || self.inner.sync())
     }
 
+    fn sync_all(&self) -> Result<()> {
+        let moment = moment(Call::SyncAll, "", 0, 0);
+        self.control.around(moment, Some(()), || self.inner.sync_all())
+    }
+
+    fn tier(&self) -> Option<&dyn TierBackend> {
+        Some(self)
+    }
+}
+
+impl TierBackend for Hooked {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         self.inner.identity(key)
     }
@@ -239,16 +251,6 @@ impl Backend for Hooked {
     fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
         self.inner.set_superblock(superblock)
     }
-
-    fn sync(&self) -> Result<()> {
-        let moment = moment(Call::SyncAll, "", 0, 0);
-        self.control.around(moment, Some(()), || self.inner.sync())
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        let moment = moment(Call::SyncAll, "", 0, 0);
-        self.control.around(moment, Some(()), || self.inner.sync_all())
-    }
 }
 
 struct HookedObject {
@@ -259,6 +261,7 @@ struct HookedObject {
     has_failed_sync: AtomicBool,
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Object for HookedObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
@@ -320,6 +323,16 @@ impl Object for HookedObject {
         result
     }
 
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.inner.label()
+    }
+
+    fn file(&self) -> Option<&dyn ObjectFile> {
+        Some(self)
+    }
+}
+
+impl ObjectFile for HookedObject {
     fn lease_file(&self) -> Result<Option<FileLease>> {
         // What is read through it goes around the hook.
         let moment = moment(Call::Lend, &self.name, 0, 0);
@@ -337,9 +350,5 @@ impl Object for HookedObject {
 
     fn note_reads(&self, reads: &ReadSummary) {
         self.inner.note_reads(reads);
-    }
-
-    fn label(&self) -> Option<Arc<[u8]>> {
-        self.inner.label()
     }
 }
