@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::later::Later;
 use crate::{
     Atomicity, BatchOrdering, Error, ErrorKind, FileLease, Hint, Identity, Key, Persistency,
-    ReadSummary, Result, Semantics, Superblock,
+    ReadSummary, Result, Semantics, Superblock, check_extent,
 };
 
 /// A place that keeps the bytes of objects.
@@ -236,8 +236,12 @@ pub trait Object: Send + Sync {
     fn punch(&self, range: Range<u64>) -> Result<()>;
 
     /// The first range at or after `offset_bytes` that may hold data; `None` when only a hole
-    /// remains. A backend that knows no holes returns everything up to the end.
-    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>>;
+    /// remains. A backend that knows no holes returns everything up to the end, as the default does.
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
+        check_extent(offset_bytes, 0)?;
+        let rest = offset_bytes..self.stat()?.size_bytes;
+        Ok((!rest.is_empty()).then_some(rest))
+    }
 
     /// Size and times of the open object.
     fn stat(&self) -> Result<Stat>;
@@ -429,6 +433,38 @@ impl Writes {
 }
 
 impl Capability {
+    /// What every backend can do; others say what they can do beyond it.
+    pub const LEAST: Self = Self {
+        atomicity: Atomicity::None,
+        persistency: Persistency::None,
+        sparse: false,
+        ordered_listing: false,
+        identity: false,
+        leases: false,
+        keeps_data: true,
+        labels: false,
+        writes: Writes::InPlace,
+        object_bytes_max: u64::MAX,
+    };
+
+    /// Refuses to open an object with semantics that the backend cannot meet, or a label that it
+    /// cannot keep.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, `Invalid`.
+    pub fn check_open(&self, operation: &'static str, how: &Open) -> Result<()> {
+        self.check_atomicity(operation, how.semantics.atomicity)?;
+        let asked = how.semantics.persistency;
+        if how.access == Access::Write && asked > self.persistency {
+            return Err(Error::new(ErrorKind::Unsupported, operation)
+                .because("the backend keeps less over a crash")
+                .with("persistency", asked)
+                .with("strongest", self.persistency));
+        }
+        how.check_label(self)
+    }
+
     /// Refuses an atomicity that the backend does not give.
     ///
     /// # Errors
@@ -480,6 +516,18 @@ pub enum Access {
     /// Read and write.
     #[default]
     Write,
+}
+
+impl Access {
+    /// Refuses a change of an object that was opened for reading. Errors: `Denied`.
+    pub fn check_change(self, key: &Key) -> Result<()> {
+        match self {
+            Access::Write => Ok(()),
+            Access::Read => Err(Error::new(ErrorKind::Denied, "change an object")
+                .because("it was opened for reading")
+                .with("key", key)),
+        }
+    }
 }
 
 /// How to open an object.

@@ -2,8 +2,8 @@
 //! A tier that cannot be used: stands in its place, so that the others stay readable.
 
 use terrace_core::{
-    Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Open, Page,
-    Persistency, Result, Space, Stat, Superblock, TierBackend, Writes,
+    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Open, Page, Persistency,
+    Result, Space, Stat, Superblock, TierBackend,
 };
 
 /// Fails every call with the reason why the tier is offline.
@@ -34,16 +34,10 @@ impl Backend for Offline {
     /// That of a file tier: what is there was promised that much.
     fn capability(&self) -> Capability {
         Capability {
-            atomicity: Atomicity::None,
             persistency: Persistency::Storage,
             sparse: true,
-            ordered_listing: false,
             identity: true,
-            leases: false,
-            keeps_data: true,
-            labels: false,
-            writes: Writes::InPlace,
-            object_bytes_max: u64::MAX,
+            ..Capability::LEAST
         }
     }
 

@@ -249,11 +249,6 @@ impl Object for WholeObject {
         unsupported("punch")
     }
 
-    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
-        let rest = offset_bytes..self.ask(|object| object.stat())?.size_bytes;
-        Ok((!rest.is_empty()).then_some(rest))
-    }
-
     fn stat(&self) -> Result<Stat> {
         match &*self.state() {
             State::Gathered { bytes, modified_ns, .. } => Ok(Stat {

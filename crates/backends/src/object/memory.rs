@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects in main memory: the fastest tier, and the reference for the behaviour suite.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{IoSlice, IoSliceMut};
-use std::ops::{Bound, Range};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Draft, End, Error, ErrorKind,
-    Identity, Key, Object, Open, Page, Persistency, Result, Space, Stat, Superblock, SystemClock,
-    TierBackend, Writes, check_extent, check_range,
+    Access, Backend, Capability, Clock, Create, Cursor, Draft, End, Error, ErrorKind, Key, Object,
+    Open, Page, Result, Space, Stat, SystemClock, TierBackend, check_extent, check_range,
 };
+
+use super::names::{Named, Names, read, write};
 
 /// Keeps objects in main memory, up to a bound, until it is dropped.
 ///
 /// - Promises nothing about crashes: opening for writing under semantics above
-///   [`Persistency::None`] is `Unsupported`.
+///   [`Persistency::None`](terrace_core::Persistency::None) is `Unsupported`.
 /// - Holes are zeros and take room.
 /// - Deleting frees the room at once; handles of a deleted object fail with `NotFound`.
 #[derive(Clone, Debug)]
@@ -30,23 +29,15 @@ struct Shared {
     capacity_bytes: u64,
     /// Sum of the lengths of all objects.
     used_bytes: AtomicU64,
-    shards: [RwLock<Shard>; SHARDS],
-    superblock: RwLock<Option<Superblock>>,
+    names: Names<RwLock<Contents>>,
     clock: Arc<dyn Clock>,
 }
-
-/// Enough that threads seldom meet: opens hold a shard for less than a microsecond.
-const SHARDS: usize = 16;
-
-/// Objects by namespace and name; no namespace is empty.
-type Shard = BTreeMap<String, BTreeMap<String, Arc<RwLock<Contents>>>>;
 
 #[derive(Debug)]
 struct Contents {
     bytes: Vec<u8>,
     /// To where room is promised, where that is behind the end.
     promised_bytes: u64,
-    identity: Option<Identity>,
     label: Option<Arc<[u8]>>,
     created_ns: u64,
     modified_ns: u64,
@@ -57,7 +48,7 @@ struct Contents {
 struct MemoryObject {
     shared: Arc<Shared>,
     key: Key,
-    contents: Arc<RwLock<Contents>>,
+    contents: Arc<Named<RwLock<Contents>>>,
     label: Option<Arc<[u8]>>,
     access: Access,
 }
@@ -73,102 +64,38 @@ impl Memory {
         let shared = Shared {
             capacity_bytes,
             used_bytes: AtomicU64::new(0),
-            shards: Default::default(),
-            superblock: RwLock::default(),
+            names: Names::new("memory:"),
             clock,
         };
         Self { shared: Arc::new(shared) }
     }
 
-    fn shard(&self, key: &Key) -> &RwLock<Shard> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        &self.shared.shards[hash as usize % SHARDS]
-    }
-
-    fn contents(&self, operation: &'static str, key: &Key) -> Result<Arc<RwLock<Contents>>> {
-        let shard = read(self.shard(key));
-        let found = shard.get(key.namespace()).and_then(|names| names.get(key.name()));
-        found.cloned().ok_or_else(|| not_found(operation, key))
-    }
-
-    fn create(&self, key: &Key, how: &Open) -> Result<Arc<RwLock<Contents>>> {
-        let mut shard = write(self.shard(key));
-        let names = shard.entry(key.namespace().into()).or_default();
-        if let Some(contents) = names.get(key.name()) {
-            return match how.create {
-                Create::New => Err(Error::new(ErrorKind::Exists, "create an object")
-                    .with("key", key)
-                    .with("target", TARGET)),
-                Create::IfMissing | Create::Never => Ok(Arc::clone(contents)),
-            };
-        }
-        let contents = self.new_contents(how);
-        names.insert(key.name().into(), Arc::clone(&contents));
-        Ok(contents)
-    }
-
-    fn new_contents(&self, how: &Open) -> Arc<RwLock<Contents>> {
+    fn new_contents(&self, how: &Open) -> RwLock<Contents> {
         let now_ns = self.shared.clock.wall_ns();
-        Arc::new(RwLock::new(Contents {
+        RwLock::new(Contents {
             bytes: Vec::new(),
             promised_bytes: 0,
-            identity: how.identity.as_deref().cloned(),
             label: how.label.clone(),
             created_ns: now_ns,
             modified_ns: now_ns,
             is_deleted: false,
-        }))
-    }
-
-    /// Refuses what main memory cannot promise.
-    fn check(&self, operation: &'static str, key: &Key, how: &Open) -> Result<()> {
-        self.capability().check_atomicity(operation, how.semantics.atomicity)?;
-        let asked = how.semantics.persistency;
-        if how.access == Access::Write && asked > Persistency::None {
-            return Err(Error::new(ErrorKind::Unsupported, operation)
-                .because("main memory is lost with the process")
-                .with("key", key)
-                .with("persistency", asked)
-                .with("target", TARGET));
-        }
-        how.check_label(&self.capability())
-            .map_err(|error| error.with("key", key).with("target", TARGET))
+        })
     }
 }
 
-const TARGET: &str = "memory:";
-
 impl Backend for Memory {
     fn target(&self) -> &str {
-        TARGET
+        self.shared.names.target()
     }
 
     fn capability(&self) -> Capability {
-        Capability {
-            atomicity: Atomicity::None,
-            persistency: Persistency::None,
-            sparse: false,
-            ordered_listing: true,
-            identity: true,
-            leases: false,
-            keeps_data: true,
-            labels: true,
-            writes: Writes::InPlace,
-            object_bytes_max: u64::MAX,
-        }
+        let least = Capability::LEAST;
+        Capability { ordered_listing: true, identity: true, labels: true, ..least }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        self.check("open an object", key, how)?;
-        let contents = match how.create {
-            Create::Never => self.contents("open an object", key)?,
-            // Most objects that may be created are there: look without excluding others.
-            Create::IfMissing => match self.contents("open an object", key) {
-                Ok(contents) => contents,
-                Err(_) => self.create(key, how)?,
-            },
-            Create::New => self.create(key, how)?,
-        };
+        self.shared.names.check_open(&self.capability(), "open an object", key, how)?;
+        let contents = self.shared.names.open(key, how, || self.new_contents(how))?;
         let shared = Arc::clone(&self.shared);
         let label = read(&contents).label.clone();
         let (key, access) = (key.clone(), how.access);
@@ -177,75 +104,36 @@ impl Backend for Memory {
 
     fn draft(&self, key: &Key, how: &Open) -> Result<Box<dyn Draft>> {
         let how = Open { access: Access::Write, ..how.clone() };
-        self.check(REPLACE, key, &how)?;
-        check_create(how.create, self.contents(REPLACE, key).is_ok(), key)?;
+        let names = &self.shared.names;
+        names.check_open(&self.capability(), REPLACE, key, &how)?;
+        names.check_create(REPLACE, key, how.create)?;
         let object = Arc::new(MemoryObject {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
-            contents: self.new_contents(&how),
+            contents: Named::new(self.new_contents(&how), &how),
             label: how.label,
             access: Access::Write,
         });
-        let is_published = AtomicBool::new(false);
-        Ok(Box::new(MemoryDraft { memory: self.clone(), create: how.create, object, is_published }))
+        Ok(Box::new(MemoryDraft { create: how.create, object, is_published: Mutex::default() }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
-        let contents = self.contents("stat an object", key)?;
+        let contents = self.shared.names.get("stat an object", key)?;
         let stat = read(&contents).stat();
         Ok(stat)
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        let mut shard = write(self.shard(key));
-        let missing = || not_found("delete an object", key);
-        let names = shard.get_mut(key.namespace()).ok_or_else(missing)?;
-        let contents = names.remove(key.name()).ok_or_else(missing)?;
-        if names.is_empty() {
-            shard.remove(key.namespace());
-        }
-        drop(shard);
-        self.shared.free(&contents);
+        self.shared.free(&*self.shared.names.remove(key)?);
         Ok(())
     }
 
     fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
-        let after = match cursor.0.split_first() {
-            None => None,
-            Some((&CURSOR_TAG, name)) => Some(std::str::from_utf8(name).map_err(bad_cursor)?),
-            Some(_) => return Err(bad_cursor("the tag is wrong")),
-        };
-        let start = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        // One more than asked for from each shard says whether there is more.
-        let one_more = max.saturating_add(1);
-        let mut names = Vec::new();
-        for shard in &self.shared.shards {
-            let shard = read(shard);
-            let Some(all) = shard.get(namespace) else { continue };
-            let from = all.range::<str, _>((start, Bound::Unbounded)).map(|(name, _)| name);
-            names.extend(from.take_while(|name| name.starts_with(prefix)).take(one_more).cloned());
-        }
-        names.sort();
-        let is_last = names.len() <= max;
-        names.truncate(max);
-        let next = match names.last() {
-            _ if is_last => None,
-            Some(last) => Some(Cursor([&[CURSOR_TAG], last.as_bytes()].concat())),
-            None => Some(cursor.clone()),
-        };
-        let keys = names.iter().map(|name| Key::new(namespace, name)).collect::<Result<_>>()?;
-        Ok(Page { keys, next })
+        self.shared.names.list(namespace, prefix, cursor, max)
     }
 
     fn namespaces(&self) -> Result<Vec<String>> {
-        let mut namespaces = BTreeSet::new();
-        for shard in &self.shared.shards {
-            namespaces.extend(read(shard).keys().cloned());
-        }
-        Ok(namespaces.into_iter().collect())
+        Ok(self.shared.names.namespaces())
     }
 
     fn space(&self) -> Result<Space> {
@@ -265,30 +153,7 @@ impl Backend for Memory {
     }
 
     fn tier(&self) -> Option<&dyn TierBackend> {
-        Some(self)
-    }
-}
-
-impl TierBackend for Memory {
-    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
-        let contents = self.contents("read an identity", key)?;
-        let identity = read(&contents).identity.clone();
-        Ok(identity)
-    }
-
-    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
-        let contents = self.contents("set an identity", key)?;
-        write(&contents).identity = Some(identity.clone());
-        Ok(())
-    }
-
-    fn superblock(&self) -> Result<Option<Superblock>> {
-        Ok(read(&self.shared.superblock).clone())
-    }
-
-    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
-        *write(&self.shared.superblock) = Some(superblock.clone());
-        Ok(())
+        Some(&self.shared.names)
     }
 }
 
@@ -304,10 +169,9 @@ impl Shared {
 
 /// A new value that no key names before it is published.
 struct MemoryDraft {
-    memory: Memory,
     create: Create,
     object: Arc<MemoryObject>,
-    is_published: AtomicBool,
+    is_published: Mutex<bool>,
 }
 
 impl Draft for MemoryDraft {
@@ -316,19 +180,15 @@ impl Draft for MemoryDraft {
     }
 
     fn publish(&self) -> Result<Option<Arc<[u8]>>> {
-        let key = &self.object.key;
-        let mut shard = write(self.memory.shard(key));
-        if self.is_published.load(Ordering::Relaxed) {
+        let MemoryObject { shared, key, contents, .. } = &*self.object;
+        let mut is_published = self.is_published.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_published {
             return Err(Error::invalid(REPLACE, "the draft was published before").with("key", key));
         }
-        let found = shard.get(key.namespace()).and_then(|names| names.get(key.name()));
-        check_create(self.create, found.is_some(), key)?;
-        let names = shard.entry(key.namespace().into()).or_default();
-        let old = names.insert(key.name().into(), Arc::clone(&self.object.contents));
-        self.is_published.store(true, Ordering::Relaxed);
-        drop(shard);
+        let old = shared.names.replace(REPLACE, key, self.create, Arc::clone(contents))?;
+        *is_published = true;
         let Some(old) = old else { return Ok(None) };
-        self.memory.shared.free(&old);
+        shared.free(&old);
         let label = read(&old).label.clone();
         Ok(label)
     }
@@ -336,23 +196,13 @@ impl Draft for MemoryDraft {
 
 impl Drop for MemoryDraft {
     fn drop(&mut self) {
-        if !*self.is_published.get_mut() {
-            self.memory.shared.free(&self.object.contents);
+        if !*self.is_published.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            self.object.shared.free(&self.object.contents);
         }
     }
 }
 
 const REPLACE: &str = "replace an object";
-
-fn check_create(create: Create, is_there: bool, key: &Key) -> Result<()> {
-    match (create, is_there) {
-        (Create::New, true) => {
-            Err(Error::new(ErrorKind::Exists, REPLACE).with("key", key).with("target", TARGET))
-        }
-        (Create::Never, false) => Err(not_found(REPLACE, key)),
-        _ => Ok(()),
-    }
-}
 
 impl MemoryObject {
     fn read(&self) -> Result<RwLockReadGuard<'_, Contents>> {
@@ -363,11 +213,7 @@ impl MemoryObject {
 
     /// Locks the contents for a change.
     fn write(&self) -> Result<RwLockWriteGuard<'_, Contents>> {
-        if self.access == Access::Read {
-            return Err(Error::new(ErrorKind::Denied, "change an object")
-                .because("it was opened for reading")
-                .with("key", &self.key));
-        }
+        self.access.check_change(&self.key)?;
         let contents = write(&self.contents);
         self.check_exists(&contents)?;
         Ok(contents)
@@ -375,7 +221,7 @@ impl MemoryObject {
 
     fn check_exists(&self, contents: &Contents) -> Result<()> {
         match contents.is_deleted {
-            true => Err(not_found("use an open object", &self.key)),
+            true => Err(self.shared.names.not_found("use an open object", &self.key)),
             false => Ok(()),
         }
     }
@@ -393,7 +239,7 @@ impl MemoryObject {
                 .with("need_bytes", need_bytes)
                 .with("used_bytes", used_bytes)
                 .with("capacity_bytes", capacity_bytes)
-                .with("target", TARGET)
+                .with("target", self.shared.names.target())
         };
         self.shared
             .used_bytes
@@ -494,12 +340,6 @@ impl Object for MemoryObject {
         Ok(())
     }
 
-    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
-        check_extent(offset_bytes, 0)?;
-        let rest = offset_bytes..self.read()?.bytes.len() as u64;
-        Ok((!rest.is_empty()).then_some(rest))
-    }
-
     fn stat(&self) -> Result<Stat> {
         Ok(self.read()?.stat())
     }
@@ -560,25 +400,4 @@ impl Contents {
         self.bytes[start..start + inside].copy_from_slice(&data[..inside]);
         self.bytes.extend_from_slice(&data[inside..]);
     }
-}
-
-/// First byte of every cursor.
-const CURSOR_TAG: u8 = b'>';
-
-fn bad_cursor(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::invalid("list objects", "the cursor was not made by this backend").caused_by(source)
-}
-
-fn not_found(operation: &'static str, key: &Key) -> Error {
-    Error::new(ErrorKind::NotFound, operation).with("key", key).with("target", TARGET)
-}
-
-// No method leaves what a lock guards half changed, so it is sound even after a panic elsewhere.
-
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

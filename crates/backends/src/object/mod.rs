@@ -4,6 +4,7 @@
 mod faulty;
 mod file;
 mod memory;
+mod names;
 mod null;
 mod s3;
 mod throttle;

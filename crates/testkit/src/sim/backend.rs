@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
-    Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, End, Error, ErrorKind,
-    FileLease, HeldGrowth, Identity, Key, Object, ObjectFile, Op, Open, Page, Persistency,
-    ReadSummary, Request, Result, Semantics, Space, Stat, Superblock, TierBackend, Writes,
-    execute_each, execute_strictly,
+    Access, Backend, BatchOrdering, Capability, Create, Cursor, End, Error, ErrorKind, FileLease,
+    HeldGrowth, Identity, Key, Object, ObjectFile, Op, Open, Page, Persistency, ReadSummary,
+    Request, Result, Semantics, Space, Stat, Superblock, TierBackend, execute_each,
+    execute_strictly,
 };
 
 use super::file::SimFile;
@@ -53,16 +53,11 @@ impl SimBackend {
         persistency: Persistency,
     ) -> Self {
         let capability = Capability {
-            atomicity: Atomicity::None,
             persistency,
             sparse: true,
             ordered_listing: true,
             identity: true,
-            leases: false,
-            keeps_data: true,
-            labels: false,
-            writes: Writes::InPlace,
-            object_bytes_max: u64::MAX,
+            ..Capability::LEAST
         };
         Self { place: Place { world: Arc::clone(world), tier, epoch }, target, capability }
     }
@@ -71,19 +66,6 @@ impl SimBackend {
     pub(super) fn lending(mut self, leases: bool) -> Self {
         self.capability.leases = leases;
         self
-    }
-
-    /// Refuses what this disk cannot promise. Reading promises nothing.
-    fn check_semantics(&self, how: &Open) -> Result<()> {
-        self.capability.check_atomicity("open an object", how.semantics.atomicity)?;
-        let asked = how.semantics.persistency;
-        if how.access == Access::Write && asked > self.capability.persistency {
-            return Err(Error::new(ErrorKind::Unsupported, "open an object")
-                .with("persistency", asked)
-                .with("strongest", self.capability.persistency)
-                .with("target", &self.target));
-        }
-        Ok(())
     }
 
     fn not_found(&self, operation: &'static str, key: &Key) -> Error {
@@ -101,8 +83,9 @@ impl Backend for SimBackend {
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        self.check_semantics(how)?;
-        how.check_label(&self.capability)?;
+        self.capability
+            .check_open("open an object", how)
+            .map_err(|error| error.with("key", key).with("target", &self.target))?;
         let mut state = self.place.enter(Operation::Open)?;
         let now_ns = state.wall_ns();
         let tier = &mut state.tiers[self.place.tier];
@@ -283,12 +266,7 @@ impl Place {
 
 impl SimObject {
     fn check_access(&self) -> Result<()> {
-        match self.access {
-            Access::Write => Ok(()),
-            Access::Read => Err(Error::new(ErrorKind::Denied, "change an object")
-                .because("it was opened for reading")
-                .with("key", &self.key)),
-        }
+        self.access.check_change(&self.key)
     }
 
     /// Runs `change` with the range that it fills, then notes the time and keeps the promise of

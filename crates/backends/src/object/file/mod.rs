@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use terrace_core::{
     Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
     FileSystem, Identity, Key, Object, Op, Open, Page, Persistency, Reply, Request, Result,
-    Semantics, Space, Stat, Superblock, TierBackend, Writes, execute_each, execute_strictly,
+    Semantics, Space, Stat, Superblock, TierBackend, execute_each, execute_strictly,
 };
 
 use self::object::FileObject;
@@ -168,16 +168,11 @@ impl Backend for File {
 
     fn capability(&self) -> Capability {
         Capability {
-            atomicity: Atomicity::None,
             persistency: Persistency::Storage,
             sparse: true,
-            ordered_listing: false,
             identity: self.shared.has_identities,
             leases: true,
-            keeps_data: true,
-            labels: false,
-            writes: Writes::InPlace,
-            object_bytes_max: u64::MAX,
+            ..Capability::LEAST
         }
     }
 

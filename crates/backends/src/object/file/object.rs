@@ -91,12 +91,7 @@ impl FileObject {
     }
 
     fn check_access(&self) -> Result<()> {
-        match self.access {
-            Access::Write => Ok(()),
-            Access::Read => Err(Error::new(ErrorKind::Denied, "change an object")
-                .because("it was opened for reading")
-                .with("key", &self.key)),
-        }
+        self.access.check_change(&self.key)
     }
 
     /// Keeps the promise of the handle's semantics after a change.

@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, Identity, Key,
-    Object, Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space, Stat,
-    Superblock, SystemClock, TierBackend, Writes, execute_each,
+    Access, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, Identity, Key, Object,
+    Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space, Stat, Superblock,
+    SystemClock, TierBackend, Writes, execute_each,
 };
 
 use self::object::{S3Object, State};
@@ -225,22 +225,17 @@ impl Backend for S3 {
 
     fn capability(&self) -> Capability {
         Capability {
-            atomicity: Atomicity::None,
             persistency: Persistency::Shared,
-            sparse: false,
-            ordered_listing: false,
             identity: true,
-            leases: false,
-            keeps_data: true,
-            labels: false,
             writes: Writes::Whole,
             object_bytes_max: OBJECT_BYTES_MAX,
+            ..Capability::LEAST
         }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        self.capability().check_atomicity("open an object", how.semantics.atomicity)?;
-        how.check_label(&self.capability())
+        self.capability()
+            .check_open("open an object", how)
             .map_err(|error| error.with("key", key).with("target", self.target()))?;
         match how.create {
             Create::New => self.create(key, how),
