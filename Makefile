@@ -49,6 +49,7 @@ help:
 	@echo "make test-arm64  build for 64-bit ARM, and run the short tests in an emulator"
 	@echo "make test-python  the tests of the Python package alone"
 	@echo "make test-torch   the tests of terrace.torch, with PyTorch from Debian"
+	@echo "make test-torch-2  the same with PyTorch 2 from PyPI, some 3 GB, and those of distributed checkpoints"
 	@echo "make wheel      the Python package for pip, below PACKAGES=$(PACKAGES)"
 	@echo "make install    install below PREFIX=$(PREFIX), with DESTDIR= in front"
 	@echo "make packages   .deb and .rpm below PACKAGES=$(PACKAGES), for glibc $(GLIBC_MAX) and later"
@@ -157,6 +158,13 @@ test-torch: test-wheel
 		$(CARGO_TARGET_DIR)/wheels/debug/terrace-*.whl
 	cd bindings/python && $(CARGO_TARGET_DIR)/torch/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
 
+# With PyTorch 2, which has torch.distributed.checkpoint: ranks save and load together.
+test-torch-2: test-wheel
+	@tools/setup.sh --torch-2
+	$(CARGO_TARGET_DIR)/torch-2/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+		$(CARGO_TARGET_DIR)/wheels/debug/terrace-*.whl
+	cd bindings/python && $(CARGO_TARGET_DIR)/torch-2/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
+
 # For pip on other machines, built as the packages are.
 wheel: setup-test
 	@tools/setup.sh --packages
@@ -224,4 +232,4 @@ test-arm64: setup-test
 	tools/test-arm64.sh
 
 .PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
-	test-packages host-test slurm-test deploy-check deploy-test test-python test-wheel wheel test-torch
+	test-packages host-test slurm-test deploy-check deploy-test test-python test-wheel wheel test-torch test-torch-2

@@ -5,7 +5,7 @@
 # `--pictures` the browser of `make picture-bench`, `--bench` what `make bench` compares with and runs,
 # `--suites` the suites and the applications of others that `make test` runs. `--packages` adds what makes packages,
 # `--testbed` what makes those of Debian and boots hosts for their tests, `--slurm` Slurm, `--torch` a Python beside
-# the build with the PyTorch of Debian, `--ansible` one with Ansible and its linter.
+# the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--ansible` one with Ansible and its linter.
 # `--python` makes a Python beside the build with `terrace-lab`, and with what that, policies in Python and
 # their checks need. Crates are fetched by cargo itself; the tools need no Python packages. While another
 # process holds the lock of the package manager, or this script runs twice, it waits for SETUP_LOCK_SECONDS
@@ -29,6 +29,8 @@ maturin==1.16.* fsspec>=2024.2 zarr>=3 pandas>=2.2 xarray>=2024.10 dask[array]>=
 
 # Beside the PyTorch of Debian.
 TORCH_PACKAGES="pytest>=8,<10"
+# With that of PyPI, some 3 GB, which has what Debian's does not: torch.distributed.checkpoint.
+TORCH_2_PACKAGES="torch==2.5.* numpy>=1.24,<3 pytest>=8,<10"
 
 # Crates with programs that make packages, and the Python packages that build for an older C library.
 DEB_PACKER="cargo-deb@3.8.0"
@@ -90,6 +92,7 @@ packers=
 zig=
 ansible=
 torch=
+torch_2=
 monitoring=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -124,6 +127,10 @@ while [ $# -gt 0 ]; do
         torch=yes
         /usr/bin/python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
         /usr/bin/python3 -c "import torch" 2>/dev/null || packages="$packages python3-torch"
+        ;;
+    --torch-2)
+        torch_2=yes
+        python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
         ;;
     --ansible)
         ansible=yes
@@ -288,6 +295,10 @@ if [ -n "$torch" ] && [ "$(cat "${CARGO_TARGET_DIR:-target}/torch/packages" 2>/d
     # shellcheck disable=SC2086 # one word a package
     "$place/bin/pip" install --quiet --disable-pip-version-check $TORCH_PACKAGES
     echo "$TORCH_PACKAGES" >"$place/packages"
+fi
+
+if [ -n "$torch_2" ]; then
+    python_with "${CARGO_TARGET_DIR:-target}/torch-2" "$TORCH_2_PACKAGES"
 fi
 
 if [ -n "$zig" ]; then

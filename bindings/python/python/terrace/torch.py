@@ -29,6 +29,18 @@ from terrace._shared import shared
 
 if TYPE_CHECKING:
     from terrace._store import Store
+    from terrace._torch_checkpoint import CheckpointReader, CheckpointWriter
+
+__all__ = [
+    "CheckpointReader",
+    "CheckpointWriter",
+    "Loader",
+    "ObjectDataset",
+    "ShardDataset",
+    "load",
+    "save",
+    "save_async",
+]
 
 _BATCH_BYTES = 8 << 20
 # Read of each sample before its length is known.
@@ -460,3 +472,12 @@ def _copied(value: Any) -> Any:
     if type(value) is tuple:
         return tuple(_copied(one) for one in value)
     return value
+
+
+def __getattr__(name: str) -> Any:
+    # PyTorch before 2.2, or without torch.distributed, has everything else.
+    if name in ("CheckpointReader", "CheckpointWriter"):
+        from terrace import _torch_checkpoint
+
+        return getattr(_torch_checkpoint, name)
+    raise AttributeError(f"module 'terrace.torch' has no attribute {name!r}")
