@@ -45,7 +45,7 @@ EDGES = {
     "mount": ["affinity", "core", "fs", "fuse", "store"],
     "metrics": ["core", "fs", "mount", "server", "store", "transport"],
     "partdiff": ["store"],
-    "terrace": ["core", "store"],
+    "terrace": ["core", "items", "store"],
     "python": ["terrace"],
     "c": ["terrace"],
     "fuzzing": [

@@ -8,6 +8,7 @@
 mod admin;
 mod batch;
 mod buffer;
+mod collection;
 mod errors;
 mod fork;
 mod handle;
@@ -29,6 +30,8 @@ mod _native {
     use crate::admin::Admin;
     #[pymodule_export]
     use crate::batch::Batch;
+    #[pymodule_export]
+    use crate::collection::Collection;
     #[pymodule_export]
     use crate::kv::Kv;
     #[pymodule_export]

@@ -12,6 +12,7 @@ use terrace::Result;
 use crate::admin::Admin;
 use crate::batch::Batch;
 use crate::buffer::Buffer;
+use crate::collection::Collection;
 use crate::errors::{exception, invalid};
 use crate::handle::StoreHandle;
 use crate::kv::Kv;
@@ -157,6 +158,28 @@ impl Store {
     #[pyo3(signature = (namespace, *, persistency = None))]
     fn kv(&self, py: Python<'_>, namespace: String, persistency: Option<&str>) -> PyResult<Kv> {
         Kv::new(self.handle.clone(), namespace, persistency).map_err(|error| exception(py, &error))
+    }
+
+    fn collection(&self, py: Python<'_>, name: String) -> PyResult<Collection> {
+        Collection::open(py, self.handle.clone(), name, false)
+    }
+
+    fn create_collection(&self, py: Python<'_>, name: String) -> PyResult<Collection> {
+        Collection::open(py, self.handle.clone(), name, true)
+    }
+
+    /// The names of the collections that begin with `prefix`, in order.
+    #[pyo3(signature = (prefix = String::new()))]
+    fn collections(&self, py: Python<'_>, prefix: String) -> PyResult<Vec<String>> {
+        let handle = self.handle.clone();
+        run(py, &self.handle, move || handle.store()?.collections(&prefix).collect())
+    }
+
+    /// Removes a collection without items, or with all of them.
+    #[pyo3(signature = (name, *, with_items = false))]
+    fn delete_collection(&self, py: Python<'_>, name: String, with_items: bool) -> PyResult<()> {
+        let handle = self.handle.clone();
+        run(py, &self.handle, move || handle.store()?.delete_collection(&name, with_items))
     }
 
     fn native_admin(&self) -> Admin {

@@ -40,6 +40,7 @@
 
 mod admin;
 mod batch;
+mod collection;
 mod kv;
 mod list;
 mod names;
@@ -49,6 +50,7 @@ mod store;
 
 pub use admin::Admin;
 pub use batch::{Batch, Outcome};
+pub use collection::Collection;
 pub use kv::Kv;
 pub use list::{Entry, List};
 pub use object::{Draft, Object, ObjectBuilder};

@@ -89,7 +89,7 @@ impl Draft {
 /// An open object. Clones are the same handle.
 #[derive(Clone)]
 pub struct Object {
-    inner: Arc<dyn terrace_core::Object>,
+    pub(crate) inner: Arc<dyn terrace_core::Object>,
 }
 
 impl Object {

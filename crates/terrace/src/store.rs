@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use terrace_core::{Access, Backend, BackendExt, Create, ObjectExt, Result, Stat, with_object};
+use terrace_core::{
+    Access, Backend, BackendExt, Create, Object, ObjectExt, Result, Stat, with_object,
+};
 use terrace_store::{Notice, OpenOptions, Seen, Settings, WatchFilter};
 
 use crate::names::key;
@@ -76,22 +78,7 @@ impl Store {
     pub fn get(&self, name: &str) -> Result<Vec<u8>> {
         let how = Options::default().open(Create::Never, Access::Read);
         let key = key(name)?;
-        with_object(
-            || self.inner.open(&key, &how),
-            |object| {
-                let (mut data, mut step_bytes) = (Vec::new(), FIRST_READ_BYTES);
-                loop {
-                    let start = data.len();
-                    data.resize(start + step_bytes, 0);
-                    let count = object.read(start as u64, &mut data[start..])?;
-                    data.truncate(start + count);
-                    if count < step_bytes {
-                        return Ok(data);
-                    }
-                    step_bytes = READ_BYTES_MAX.min(step_bytes * 4);
-                }
-            },
-        )
+        with_object(|| self.inner.open(&key, &how), |object| read_whole(&*object))
     }
 
     /// Returns the size and times of an object. Errors: `NotFound`, `Invalid`, `Unreachable`, `Io`.
@@ -161,5 +148,20 @@ impl Store {
     /// What a tier or the catalog says; the next opening then recovers.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
+    }
+}
+
+/// Reads an object to its end.
+pub(crate) fn read_whole(object: &dyn Object) -> Result<Vec<u8>> {
+    let (mut data, mut step_bytes) = (Vec::new(), FIRST_READ_BYTES);
+    loop {
+        let start = data.len();
+        data.resize(start + step_bytes, 0);
+        let count = object.read(start as u64, &mut data[start..])?;
+        data.truncate(start + count);
+        if count < step_bytes {
+            return Ok(data);
+        }
+        step_bytes = READ_BYTES_MAX.min(step_bytes * 4);
     }
 }

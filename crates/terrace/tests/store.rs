@@ -31,6 +31,7 @@ fn types_cross_threads() {
     crosses::<terrace::Batch>();
     crosses::<terrace::List>();
     crosses::<terrace::Kv>();
+    crosses::<terrace::Collection>();
     crosses::<terrace::Admin>();
     crosses::<Error>();
 }
@@ -197,4 +198,46 @@ fn the_public_names_are_at_most_25() {
         .collect();
     assert!(names.contains(&"Store") && names.contains(&"TierReport"), "{names:?}");
     assert!(names.len() <= 25, "{} names: {names:?}", names.len());
+}
+
+#[test]
+fn items_of_a_collection_are_put_read_and_deleted() {
+    let (_directory, store) = store();
+    let climate = store.create_collection("climate").expect("makes it");
+    let exists = store.create_collection("climate").err().expect("it is there");
+    assert_eq!(exists.kind(), ErrorKind::Exists);
+    let large = vec![7; 3 << 20];
+    climate.put("t2m", b"first", &Options::default()).expect("puts");
+    climate.put("t2m", &large, &Options::default()).expect("replaces");
+    climate
+        .create("a/../b", &Options::default())
+        .expect("makes")
+        .write_at(2, b"x")
+        .expect("writes");
+    assert_eq!(climate.get("t2m").expect("gets"), large);
+    assert_eq!(climate.stat("a/../b").expect("stats").size_bytes, 3);
+    climate.open("t2m").expect("opens").write_at(0, b"new").expect("writes");
+    let object = climate.object_name("t2m").expect("has one");
+    assert_eq!(&store.get(&object).expect("reads it")[..4], b"new\x07");
+    let names = |prefix: &str| -> Vec<String> {
+        climate.list(prefix).map(|name| name.expect("lists")).collect()
+    };
+    assert_eq!(names(""), ["a/../b", "t2m"]);
+    assert_eq!(names("t"), ["t2m"]);
+    let kept = store.delete_collection("climate", false).expect_err("it has items");
+    assert_eq!(kept.kind(), ErrorKind::Invalid);
+    climate.delete("a/../b").expect("deletes");
+    for missing in [climate.get("a/../b").err(), climate.delete("a/../b").err()] {
+        assert_eq!(missing.expect("it is gone").kind(), ErrorKind::NotFound);
+    }
+    // More than one page.
+    for number in 0..1200 {
+        climate.create(&format!("n{number:04}"), &Options::default()).expect("makes");
+    }
+    assert_eq!(names("n").len(), 1200);
+    let collections: Vec<_> = store.collections("").map(|name| name.expect("lists")).collect();
+    assert_eq!(collections, ["climate"]);
+    store.delete_collection("climate", true).expect("deletes all");
+    assert_eq!(store.collection("climate").err().expect("it is gone").kind(), ErrorKind::NotFound);
+    assert_eq!(climate.get("t2m").expect_err("it is gone").kind(), ErrorKind::NotFound);
 }

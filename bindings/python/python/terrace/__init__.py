@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Unreachable,
         Unsupported,
     )
-    from terrace._native import Batch, Kv, Stat, __version__
+    from terrace._native import Batch, Collection, Kv, Stat, __version__
     from terrace._reports import (
         Explanation,
         HistoryReport,
@@ -49,7 +49,7 @@ _ERRORS = (
     "Busy", "Corrupt", "Denied", "Error", "Exists", "Invalid", "Io", "NoSpace", "NotFound", "Stale",
     "Unreachable", "Unsupported",
 )  # fmt: skip
-_NATIVE = ("Batch", "Kv", "Stat", "__version__")
+_NATIVE = ("Batch", "Collection", "Kv", "Stat", "__version__")
 _REPORTS = (
     "Explanation", "HistoryReport", "LedgerReport", "MoveReport", "Notice", "SegmentReport",
     "TierReport",
@@ -71,6 +71,7 @@ __all__ = [
     "Admin",
     "Batch",
     "Busy",
+    "Collection",
     "Corrupt",
     "Denied",
     "Error",
