@@ -50,6 +50,7 @@ help:
 	@echo "make test-python  the tests of the Python package alone"
 	@echo "make test-torch   the tests of terrace.torch, with PyTorch from Debian"
 	@echo "make test-torch-2  the same with PyTorch 2 from PyPI, some 3 GB, and those of distributed checkpoints"
+	@echo "make memcheck   the tests of the C library under valgrind and with the address sanitizer, some 2 min"
 	@echo "make wheel      the Python package for pip, below PACKAGES=$(PACKAGES)"
 	@echo "make install    install below PREFIX=$(PREFIX), with DESTDIR= in front"
 	@echo "make packages   .deb and .rpm below PACKAGES=$(PACKAGES), for glibc $(GLIBC_MAX) and later"
@@ -130,6 +131,7 @@ check: setup-test
 	@# `make fuzz` builds from this lock file, which nothing else here reads.
 	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	CBINDGEN=$(CARGO_TARGET_DIR)/suites/bin/cbindgen bindings/c/header.sh --check
+	bindings/c/abi.sh
 	$(MAKE) --no-print-directory -B -C examples/policies/lru-c
 	mkdir -p $(CARGO_TARGET_DIR)/debug
 	$(MAKE) --no-print-directory -B -C examples/partdiff-mpi OUT=$(CARGO_TARGET_DIR)/debug
@@ -164,6 +166,11 @@ test-torch-2: test-wheel
 	$(CARGO_TARGET_DIR)/torch-2/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
 		$(CARGO_TARGET_DIR)/wheels/debug/terrace-*.whl
 	cd bindings/python && $(CARGO_TARGET_DIR)/torch-2/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
+
+# The tests of the C library under valgrind and with the address sanitizer.
+memcheck:
+	@tools/setup.sh --memcheck
+	env --default-signal=INT,TERM,HUP cargo test --locked -p terrace-c --test library -- --ignored
 
 # For pip on other machines, built as the packages are.
 wheel: setup-test
@@ -232,4 +239,4 @@ test-arm64: setup-test
 	tools/test-arm64.sh
 
 .PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
-	test-packages host-test slurm-test deploy-check deploy-test test-python test-wheel wheel test-torch test-torch-2
+	test-packages host-test slurm-test deploy-check deploy-test test-python test-wheel wheel test-torch test-torch-2 memcheck

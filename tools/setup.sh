@@ -5,7 +5,7 @@
 # `--pictures` the browser of `make picture-bench`, `--bench` what `make bench` compares with and runs,
 # `--suites` the suites and the applications of others that `make test` runs. `--packages` adds what makes packages,
 # `--testbed` what makes those of Debian and boots hosts for their tests, `--slurm` Slurm, `--torch` a Python beside
-# the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--ansible` one with Ansible and its linter.
+# the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--memcheck` valgrind, `--ansible` one with Ansible and its linter.
 # `--python` makes a Python beside the build with `terrace-lab`, and with what that, policies in Python and
 # their checks need. Crates are fetched by cargo itself; the tools need no Python packages. While another
 # process holds the lock of the package manager, or this script runs twice, it waits for SETUP_LOCK_SECONDS
@@ -142,6 +142,7 @@ while [ $# -gt 0 ]; do
         command -v fusermount3 >/dev/null || packages="$packages fuse3"
         command -v getfattr >/dev/null || packages="$packages attr"
         ;;
+    --memcheck) command -v valgrind >/dev/null || packages="$packages valgrind" ;;
     --monitoring) monitoring=yes ;;
     --python)
         python=yes
@@ -156,8 +157,10 @@ while [ $# -gt 0 ]; do
         command -v fusermount3 >/dev/null || packages="$packages fuse3"
         command -v getfattr >/dev/null || packages="$packages attr"
         command -v nfs-ls >/dev/null || packages="$packages libnfs-utils"
-        # With which programs find the C library.
+        # With which programs find the C library, an example for it in Fortran, and what compares its interface.
         command -v pkg-config >/dev/null || packages="$packages pkg-config"
+        command -v gfortran >/dev/null || packages="$packages gfortran"
+        command -v abidiff >/dev/null || packages="$packages abigail-tools"
         for program in sqlite3 fio rsync make; do
             command -v $program >/dev/null || packages="$packages $program"
         done
