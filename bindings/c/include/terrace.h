@@ -6,8 +6,8 @@
  * - Texts are UTF-8 and end with NUL. A name is namespace/name; one without '/' is in the namespace "default".
  * - Pointers are not NULL unless a comment says so. A NULL is refused as TERRACE_INVALID; a pointer to anything else than
  *   what is asked for, or a handle that was freed, is undefined behaviour.
- * - Stores and objects may be used by many threads at once; listings and batches by one at a time.
- * - A call blocks until it is done. A handle of the parent is refused in a forked child, and freed as elsewhere.
+ * - Stores, objects, collections and queues may be used by many threads at once; listings and batches by one at a time.
+ * - A call blocks until it is done; terrace_queue_new is for those that shall not. A handle of the parent is refused in a forked child, and freed as elsewhere.
  *
  * Made by cbindgen from bindings/c/src.
  */
@@ -157,6 +157,11 @@ enum terrace_persistency {
 struct terrace_batch;
 
 /*
+ An open collection: a set of items, each a record and an object with its bytes. Threads may share it.
+ */
+struct terrace_collection;
+
+/*
  A listing, for one thread at a time.
  */
 struct terrace_list;
@@ -165,6 +170,11 @@ struct terrace_list;
  An open object. Threads may share it.
  */
 struct terrace_object;
+
+/*
+ Operations that run on threads of their own. Threads may share it.
+ */
+struct terrace_queue;
 
 /*
  An open store. Threads may share it.
@@ -195,6 +205,43 @@ struct terrace_stat {
    Whether it was created with a label.
    */
   bool is_labelled;
+};
+
+/*
+ Called for a name, which is valid during the call. False ends the listing.
+ */
+typedef bool (*terrace_name)(void *user, const char *name);
+
+/*
+ What a caller may ask for beside the bytes. Set everything to zero first, then `struct_bytes`:
+
+     struct terrace_options options = { .struct_bytes = sizeof options, .hint = TERRACE_HINT_HOT };
+ */
+struct terrace_options {
+  /*
+   `sizeof(struct terrace_options)`: later versions have more fields.
+   */
+  size_t struct_bytes;
+  /*
+   Requirements, met or refused, as the command takes them: "posix,persistency=storage". NULL for the default.
+   */
+  const char *semantics;
+  /*
+   An enum terrace_hint: advice for the policy, given when an object is created.
+   */
+  int hint;
+  /*
+   Stored with an object that is created, 1 to 512 bytes; NULL for none.
+   */
+  const void *label;
+  /*
+   The length of the label.
+   */
+  size_t label_bytes;
+  /*
+   The size that an object that is created will have; 0 where it is not known.
+   */
+  uint64_t size_bytes;
 };
 
 /*
@@ -229,35 +276,21 @@ typedef bool (*terrace_pair)(void *user,
                              size_t value_bytes);
 
 /*
- What a caller may ask for beside the bytes. Set everything to zero first, then `struct_bytes`:
-
-     struct terrace_options options = { .struct_bytes = sizeof options, .hint = TERRACE_HINT_HOT };
+ An operation of a queue that has ended.
  */
-struct terrace_options {
+struct terrace_completion {
   /*
-   `sizeof(struct terrace_options)`: later versions have more fields.
+   What the operation was submitted with.
    */
-  size_t struct_bytes;
+  void *user;
   /*
-   Requirements, met or refused, as the command takes them: "posix,persistency=storage". NULL for the default.
+   What its call without a queue would have returned.
    */
-  const char *semantics;
+  enum terrace_status status;
   /*
-   An enum terrace_hint: advice for the policy, given when an object is created.
+   Bytes read; where an append begins; 0 otherwise.
    */
-  int hint;
-  /*
-   Stored with an object that is created, 1 to 512 bytes; NULL for none.
-   */
-  const void *label;
-  /*
-   The length of the label.
-   */
-  size_t label_bytes;
-  /*
-   The size that an object that is created will have; 0 where it is not known.
-   */
-  uint64_t size_bytes;
+  uint64_t result;
 };
 
 #ifdef __cplusplus
@@ -376,6 +409,92 @@ enum terrace_status terrace_batch_status(const struct terrace_batch *batch,
  Frees a batch, carried out or not. NULL does nothing.
  */
 void terrace_batch_free(struct terrace_batch *batch);
+
+/*
+ Makes a collection. TERRACE_EXISTS where there is one of this name.
+ */
+enum terrace_status terrace_collection_create(const struct terrace_store *store,
+                                              const char *name,
+                                              struct terrace_collection **collection);
+
+/*
+ Opens a collection. It stays this one, also where another gets its name.
+ */
+enum terrace_status terrace_collection_open(const struct terrace_store *store,
+                                            const char *name,
+                                            struct terrace_collection **collection);
+
+/*
+ Frees the handle of a collection. NULL does nothing.
+ */
+void terrace_collection_close(struct terrace_collection *collection);
+
+/*
+ Removes a collection. One with items is refused as TERRACE_INVALID, unless `with_items`.
+ */
+enum terrace_status terrace_collection_delete(const struct terrace_store *store,
+                                              const char *name,
+                                              bool with_items);
+
+/*
+ Calls `each` for the names of the collections that begin with `prefix`, in order.
+ */
+enum terrace_status terrace_collection_list(const struct terrace_store *store,
+                                            const char *prefix,
+                                            terrace_name each,
+                                            void *user);
+
+/*
+ Makes an item hold exactly these bytes, atomically, and makes it if it is missing. `options` may be NULL.
+ */
+enum terrace_status terrace_item_put(const struct terrace_collection *collection,
+                                     const char *name,
+                                     const void *data,
+                                     size_t size_bytes,
+                                     const struct terrace_options *options);
+
+/*
+ Reads a whole item into memory that the caller frees with free(). A NUL that does not count follows the bytes.
+ */
+enum terrace_status terrace_item_get(const struct terrace_collection *collection,
+                                     const char *name,
+                                     void **data,
+                                     size_t *size_bytes);
+
+/*
+ Makes an empty item where there is none. `options` may be NULL.
+ */
+enum terrace_status terrace_item_create(const struct terrace_collection *collection,
+                                        const char *name,
+                                        const struct terrace_options *options);
+
+/*
+ Returns the size and times of an item.
+ */
+enum terrace_status terrace_item_stat(const struct terrace_collection *collection,
+                                      const char *name,
+                                      struct terrace_stat *stat);
+
+/*
+ The full name of the object with the bytes of an item, for terrace_object_open and terrace_explain: a text that the
+ caller frees with free().
+ */
+enum terrace_status terrace_item_object(const struct terrace_collection *collection,
+                                        const char *name,
+                                        char **object);
+
+/*
+ Calls `each` for the names of the items that begin with `prefix`, in order.
+ */
+enum terrace_status terrace_item_list(const struct terrace_collection *collection,
+                                      const char *prefix,
+                                      terrace_name each,
+                                      void *user);
+
+/*
+ Removes an item.
+ */
+enum terrace_status terrace_item_delete(const struct terrace_collection *collection, const char *name);
 
 /*
  Reads a value into memory that the caller frees with free(). TERRACE_NOT_FOUND where there is none.
@@ -516,6 +635,92 @@ enum terrace_status terrace_object_label(const struct terrace_object *object,
  in progress. The handle stays open.
  */
 enum terrace_status terrace_object_publish(const struct terrace_object *object);
+
+/*
+ Makes a queue with so many threads, 1 to 256, for at most `depth` operations whose completions were not yet taken.
+ */
+enum terrace_status terrace_queue_new(const struct terrace_store *store,
+                                      uint32_t threads,
+                                      size_t depth,
+                                      struct terrace_queue **queue);
+
+/*
+ Submits a terrace_put. As everywhere here, `data` must stay until the completion; names and options are copied, and
+ TERRACE_BUSY says that the queue is full.
+ */
+enum terrace_status terrace_queue_put(const struct terrace_queue *queue,
+                                      const char *name,
+                                      const void *data,
+                                      size_t size_bytes,
+                                      const struct terrace_options *options,
+                                      void *user);
+
+/*
+ Submits a terrace_get_into; the completion has the bytes read.
+ */
+enum terrace_status terrace_queue_get_into(const struct terrace_queue *queue,
+                                           const char *name,
+                                           uint64_t offset_bytes,
+                                           void *buffer,
+                                           size_t size_bytes,
+                                           void *user);
+
+/*
+ Submits a terrace_delete.
+ */
+enum terrace_status terrace_queue_delete(const struct terrace_queue *queue, const char *name, void *user);
+
+/*
+ Submits a terrace_object_read; the completion has the bytes read. The object may be closed at once.
+ */
+enum terrace_status terrace_queue_read(const struct terrace_queue *queue,
+                                       const struct terrace_object *object,
+                                       uint64_t offset_bytes,
+                                       void *buffer,
+                                       size_t size_bytes,
+                                       void *user);
+
+/*
+ Submits a terrace_object_write.
+ */
+enum terrace_status terrace_queue_write(const struct terrace_queue *queue,
+                                        const struct terrace_object *object,
+                                        uint64_t offset_bytes,
+                                        const void *data,
+                                        size_t size_bytes,
+                                        void *user);
+
+/*
+ Submits a terrace_object_append; the completion has where the bytes begin.
+ */
+enum terrace_status terrace_queue_append(const struct terrace_queue *queue,
+                                         const struct terrace_object *object,
+                                         const void *data,
+                                         size_t size_bytes,
+                                         void *user);
+
+/*
+ Submits a terrace_object_sync: of what was written before it is carried out, so submit it behind the completions of
+ the writes.
+ */
+enum terrace_status terrace_queue_sync(const struct terrace_queue *queue,
+                                       const struct terrace_object *object,
+                                       void *user);
+
+/*
+ Takes the completion of an operation, in the order of their ends; if the operation failed, terrace_error has its
+ text. `found` gets false where none ended in time, or none was submitted. Operations run in any order.
+ */
+enum terrace_status terrace_queue_wait(const struct terrace_queue *queue,
+                                       uint64_t timeout_ms,
+                                       struct terrace_completion *completion,
+                                       bool *found);
+
+/*
+ Waits for the end of all operations that were submitted, and frees the queue; completions that were not taken are
+ lost. Free it before its store is closed. NULL does nothing.
+ */
+void terrace_queue_free(struct terrace_queue *queue);
 
 /*
  The text of the last failure of a call of this thread: one line in English. It is valid until the next call of this

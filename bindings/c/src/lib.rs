@@ -17,8 +17,10 @@
 mod admin;
 mod arguments;
 mod batch;
+mod collection;
 mod kv;
 mod list;
 mod object;
+mod queue;
 mod status;
 mod store;

@@ -46,6 +46,12 @@ unsafe fn handle_of<'a>(pointer: *const terrace_object) -> Result<&'a terrace_ob
     Ok(handle)
 }
 
+/// The object behind a handle.
+pub(crate) unsafe fn object_of<'a>(pointer: *const terrace_object) -> Result<&'a Object> {
+    // SAFETY: as `given`.
+    Ok(&unsafe { handle_of(pointer) }?.object)
+}
+
 /// Opens an object. `mode` is an enum terrace_mode; `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_object_open(

@@ -346,7 +346,8 @@ int main(int argc, char **argv)
         placement();
         wrong_arguments();
         threads();
-        forks(argv[1]);
+        if (!getenv("TERRACE_TEST_NO_FORKS"))
+            forks(argv[1]);
     }
     OK(terrace_sync(store));
     OK(terrace_close(store));

@@ -50,18 +50,23 @@ impl Installed {
 
     /// Builds a program, and runs it with a store in the directory.
     fn command(&self, source: &str, libraries: &[&str]) -> Command {
+        let mut command = Command::new(self.built_with(source, libraries, &FLAGS));
+        command.env("LD_LIBRARY_PATH", self.path("lib")).arg(self.path("store"));
+        command
+    }
+
+    /// Builds a program.
+    fn built_with(&self, source: &str, libraries: &[&str], flags: &[&str]) -> PathBuf {
         let program = self.path(&source.replace('/', "-"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
         run(Command::new("cc")
-            .args(FLAGS)
+            .args(flags)
             .arg(source)
             .args(self.flags(&["--cflags"]))
             .args(self.flags(libraries))
             .args(["-pthread", "-o"])
             .arg(&program));
-        let mut command = Command::new(program);
-        command.env("LD_LIBRARY_PATH", self.path("lib")).arg(self.path("store"));
-        command
+        program
     }
 }
 
@@ -69,6 +74,62 @@ impl Installed {
 fn the_library_keeps_its_promises() {
     let installed = Installed::new();
     run(&mut installed.command("tests/library.c", &["--libs"]));
+}
+
+#[test]
+fn queues_and_collections_keep_theirs() {
+    let installed = Installed::new();
+    run(&mut installed.command("tests/queue.c", &["--libs"]));
+}
+
+/// `make memcheck` runs it, as it takes a minute.
+#[test]
+#[ignore = "valgrind is slow"]
+fn valgrind_finds_no_error_and_no_leak() {
+    for source in ["tests/library.c", "tests/queue.c"] {
+        let installed = Installed::new();
+        let program = installed.built_with(source, &["--libs"], &FLAGS);
+        // In a forked child everything is lost that threads of the parent have on their stacks.
+        run(Command::new("valgrind")
+            .args(["--quiet", "--error-exitcode=9", "--leak-check=full"])
+            .args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"])
+            .arg(program)
+            .env("LD_LIBRARY_PATH", installed.path("lib"))
+            .env("TERRACE_TEST_NO_FORKS", "1")
+            .arg(installed.path("store")));
+    }
+}
+
+/// `make memcheck` runs it.
+#[test]
+#[ignore = "not with every compiler of C"]
+fn the_address_sanitizer_finds_no_error_and_no_leak() {
+    let flags: Vec<_> = FLAGS.into_iter().chain(["-fsanitize=address,undefined", "-g"]).collect();
+    for source in ["tests/library.c", "tests/queue.c"] {
+        let installed = Installed::new();
+        run(Command::new(installed.built_with(source, &["--libs"], &flags))
+            .env("LD_LIBRARY_PATH", installed.path("lib"))
+            .env("ASAN_OPTIONS", "detect_leaks=1")
+            .arg(installed.path("store")));
+    }
+}
+
+#[test]
+fn a_program_in_fortran_writes_and_reads_a_field() {
+    let installed = Installed::new();
+    run(&mut installed.command("examples/hello.c", &["--libs"]));
+    let program = installed.path("field");
+    run(Command::new("gfortran")
+        .args(["-Wall", "-Wextra", "-Wno-compare-reals", "-Werror", "-J"])
+        .arg(installed.path(""))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/field.f90"))
+        .args(installed.flags(&["--libs"]))
+        .arg("-o")
+        .arg(&program));
+    let printed = run(Command::new(program)
+        .env("LD_LIBRARY_PATH", installed.path("lib"))
+        .arg(installed.path("store")));
+    assert_eq!(printed, "climate/t2m: 160000 bytes\n");
 }
 
 #[test]
@@ -80,6 +141,8 @@ fn the_examples_run() {
     for what in ["create", "write", "read", "delete"] {
         assert!(batch.contains(&format!("{what}: 100 operations, 0 failed")), "{batch}");
     }
+    let items = run(&mut installed.command("examples/item.c", &["--libs"]));
+    assert_eq!(items, "100 items, one of them: step-7 and more\n");
     // The static library needs nothing of ours at run time.
     std::fs::remove_file(installed.path("lib/libterrace.so")).expect("removes it");
     let mut linked = installed.command("examples/hello.c", &["--static", "--libs"]);
