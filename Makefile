@@ -56,6 +56,7 @@ help:
 	@echo "make packages   .deb and .rpm below PACKAGES=$(PACKAGES), for glibc $(GLIBC_MAX) and later"
 	@echo "make host-test  the packages on one booted host, as root, some 2 min"
 	@echo "make slurm-test  jobs of Slurm with a tier of their own; as root, some 40 s"
+	@echo "make dashboards-test  queries of the dashboards, asked and drawn (PICTURES=DIRECTORY); as root, some 1 min"
 	@echo "make deploy-check  lints and unit tests of the playbooks, of alert rules and dashboards"
 	@echo "make deploy-test   packages and playbooks on three booted hosts; as root, some 10 min"
 	@echo "make fuzz   search for inputs that break a decoder, FUZZ_SECONDS=$(FUZZ_SECONDS) for each"
@@ -212,6 +213,13 @@ slurm-test:
 	cargo build --locked -p terrace-cli
 	packaging/slurm/test.py $(CARGO_TARGET_DIR)/debug/terrace
 
+# Each query of the dashboards asked of a real Prometheus, and the panels drawn by Chromium: PICTURES=DIRECTORY.
+dashboards-test:
+	@tools/setup.sh --monitoring --pictures
+	cargo build --locked -p terrace-cli
+	deploy/tests/dashboards_test.py $(CARGO_TARGET_DIR)/debug/terrace $(CARGO_TARGET_DIR)/monitoring/usr/bin/prometheus \
+		$(or $(PICTURES),$(CARGO_TARGET_DIR)/dashboards)
+
 deploy-check:
 	@tools/setup.sh --ansible --monitoring
 	packaging/monitoring/check.py $(CARGO_TARGET_DIR)/monitoring/usr/bin/promtool
@@ -239,4 +247,5 @@ test-arm64: setup-test
 	tools/test-arm64.sh
 
 .PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
-	test-packages host-test slurm-test deploy-check deploy-test test-python test-wheel wheel test-torch test-torch-2 memcheck
+	test-packages host-test slurm-test dashboards-test deploy-check deploy-test test-python test-wheel wheel test-torch \
+	test-torch-2 memcheck
