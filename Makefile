@@ -55,6 +55,7 @@ help:
 	@echo "make install    install below PREFIX=$(PREFIX), with DESTDIR= in front"
 	@echo "make packages   .deb and .rpm below PACKAGES=$(PACKAGES), for glibc $(GLIBC_MAX) and later"
 	@echo "make host-test  the packages on one booted host, as root, some 2 min"
+	@echo "make rpm-test   rpm installs and removes the packages in a root file system; as root, some 1 min"
 	@echo "make slurm-test  jobs of Slurm with a tier of their own; as root, some 40 s"
 	@echo "make dashboards-test  queries of the dashboards, asked and drawn (PICTURES=DIRECTORY); as root, some 1 min"
 	@echo "make deploy-check  lints and unit tests of the playbooks, of alert rules and dashboards"
@@ -208,6 +209,15 @@ host-test:
 		deploy/tests/host_test.py $(CARGO_TARGET_DIR)/test-packages/now; \
 	fi
 
+# The .rpm of the debug build by rpm into a root file system, which is not booted.
+rpm-test:
+	@tools/setup.sh --testbed
+	@tools/setup.sh --packages
+	cargo build --locked -p terrace-cli -p terrace-gen -p partdiff
+	PATH="$(DEPLOY_TOOLS):$$PATH" packaging/make-packages.py --fast --kind rpm \
+		--binaries $(CARGO_TARGET_DIR)/debug --output $(CARGO_TARGET_DIR)/test-packages/rpm
+	deploy/tests/rpm_test.py $(CARGO_TARGET_DIR)/test-packages/rpm
+
 slurm-test:
 	@tools/setup.sh --slurm
 	cargo build --locked -p terrace-cli
@@ -248,4 +258,4 @@ test-arm64: setup-test
 
 .PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
 	test-packages host-test slurm-test dashboards-test deploy-check deploy-test test-python test-wheel wheel test-torch \
-	test-torch-2 memcheck
+	test-torch-2 memcheck rpm-test

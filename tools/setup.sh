@@ -116,6 +116,7 @@ while [ $# -gt 0 ]; do
         if [ "$1" = --packages ]; then
             packers="$packers $RPM_PACKER"
             zig=yes
+            command -v rpm >/dev/null || packages="$packages rpm"
             python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
         else
             command -v mmdebstrap >/dev/null || packages="$packages mmdebstrap"

@@ -57,6 +57,12 @@ def cgroup2() -> Path:
     return place
 
 
+def make_image() -> Path:
+    """Builds the root file system of the hosts where it is not there; returns it."""
+    run(HERE / "make-image.sh", IMAGE)
+    return IMAGE / "root"
+
+
 class Host:
     """One container; it can be stopped and booted again with what it wrote."""
 
@@ -209,7 +215,7 @@ class TestBed:
     def up(self, count: int, disk_mib: int = 512) -> None:
         if os.geteuid() != 0:
             raise TestBedError("booting hosts needs root")
-        run(HERE / "make-image.sh", IMAGE)
+        make_image()
         self.down()
         self.directory.mkdir(parents=True)
         run("ip", "netns", "add", self.lan)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testbed"))
 
-from testbed import Host, TestBed, TestBedError  # noqa: E402
+from testbed import Host, TestBed, TestBedError, make_image, run  # noqa: E402
 
-__all__ = ["Host", "TestBed", "TestBedError", "bound", "expect", "step"]
+__all__ = ["Host", "TestBed", "TestBedError", "bound", "expect", "make_image", "run", "step"]
 
 
 @contextlib.contextmanager
