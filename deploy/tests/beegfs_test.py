@@ -26,8 +26,26 @@ while getopts p:s:i:m:c:S: option; do
     fi
 done
 """
+# It remembers mirror groups, and prints them and the root as the documentation of BeeGFS 7.4 shows them.
 TOOL = f"""#!/bin/sh
 echo "${{0##*/}} $*" >>{RECORD}
+mkdir -p /var/lib/beegfs-stub && cd /var/lib/beegfs-stub || exit 1
+kind=${{2#--nodetype=}}
+case $1 in
+--addmirrorgroup) echo "  ${{5#--groupid=}}  ${{3#--primary=}}  ${{4#--secondary=}}" >>$kind ;;
+--listmirrorgroups)
+    printf '  BuddyGroupID  Primary  Secondary\\n  ============  =======  =========\\n'
+    cat $kind 2>/dev/null || true
+    ;;
+--mirrormd) touch mirrored && echo "clients are $(systemctl is-active beegfs-client)" >>{RECORD} ;;
+--getentryinfo)
+    if [ -e mirrored ]; then
+        printf 'Metadata buddy group: 1\\nCurrent primary metadata node: h1 [ID: 1]\\n'
+    else
+        echo 'Metadata node: h1 [ID: 1]'
+    fi
+    ;;
+esac
 """
 CONFIGURATION = "sysMgmtdHost =\nconnAuthFile =\nconnStoragePortTCP = 8003\nconnStoragePortUDP = 8003\n"
 
@@ -70,16 +88,23 @@ def make_stubs(repository: Path) -> None:
         subprocess.run(["dpkg-scanpackages", "."], cwd=repository, stdout=index, stderr=subprocess.DEVNULL, check=True)
 
 
-def inventory(bed: TestBed) -> dict:
+MIRRORS = [
+    {"id": 1, "kind": "meta", "primary": "h1", "secondary": "h2"},
+    {"id": 1, "kind": "storage", "primary": "h1:s1", "secondary": "h2:s1"},
+]
+
+
+def inventory(bed: TestBed, metas: tuple[str, ...] = ("h1",)) -> dict:
     volumes = [
         {"name": name, "layout": "xfs", "devices": [f"/dev/disk/by-id/testbed-{disk}"]} for name, disk in (("s1", "a"), ("s2", "b"))
     ]
     shared = {
         "storage_service_mode": "multi_mode",
         "storage_volumes": volumes,
+        "mirror_groups": MIRRORS,
         "beegfs_repository": "deb [trusted=yes] file:/srv/repository ./",
     }
-    groups = {"beegfs_mgmtd": ["h1"], "beegfs_meta": ["h1"], "beegfs_storage": ["h1", "h2"], "beegfs_client": ["h1"]}
+    groups = {"beegfs_mgmtd": ["h1"], "beegfs_meta": list(metas), "beegfs_storage": ["h1", "h2"], "beegfs_client": ["h1"]}
     return {
         "all": {
             "vars": shared,
@@ -91,6 +116,33 @@ def inventory(bed: TestBed) -> dict:
 
 def recorded(bed: TestBed, number: int) -> list[str]:
     return bed.hosts[number].run(f"cat {RECORD}").splitlines()
+
+
+def mirror(bed: TestBed, playbooks: Playbooks) -> None:
+    site = inventory(bed, metas=("h1", "h2"))
+    with step("a second metadata node is added"):
+        playbooks.run(site, "beegfs", "-e", "beegfs_client_any_kernel=true")
+    with step("mirror groups are made once, and metadata are not mirrored unasked"):
+        bed.hosts[0].run(f"rm {RECORD}")
+        playbooks.run(site, "beegfs_mirror")
+        made = [line for line in recorded(bed, 0) if "--addmirrorgroup" in line or "--mirrormd" in line]
+        expect(made == [
+            "beegfs-ctl --addmirrorgroup --nodetype=meta --primary=1 --secondary=2 --groupid=1",
+            "beegfs-ctl --addmirrorgroup --nodetype=storage --primary=101 --secondary=201 --groupid=1",
+        ], made)  # fmt: skip
+        expect("-e activate=true" in playbooks.printed(), playbooks.log[-2000:])
+        counts = playbooks.run(site, "beegfs_mirror")
+        expect(counts["changed"] == 0, playbooks.changed_tasks())
+    with step("metadata are mirrored while no client runs, then metadata services are restarted"):
+        for host in bed.hosts:
+            host.run(f"rm -f {RECORD}")
+        playbooks.run(site, "beegfs_mirror", "-e", "activate=true")
+        steps = [line for line in recorded(bed, 0) if "--mirrormd" in line or line.startswith(("start", "clients"))]
+        order = ["start beegfs-meta", "start beegfs-helperd", "start beegfs-client"]
+        expect(steps == ["beegfs-ctl --mirrormd", "clients are inactive", *order], steps)
+        expect(recorded(bed, 1) == ["start beegfs-meta"], recorded(bed, 1))
+        counts = playbooks.run(site, "beegfs_mirror", "-e", "activate=true")
+        expect(counts["changed"] == 0, playbooks.changed_tasks())
 
 
 def main() -> int:
@@ -131,6 +183,7 @@ def main() -> int:
         with step("a second run changes nothing"):
             counts = playbooks.run(inventory(bed), "beegfs", "-e", "beegfs_client_any_kernel=true")
             expect(counts["changed"] == 0, playbooks.changed_tasks())
+        mirror(bed, playbooks)
         with step("a node is emptied, then removed"):
             bed.hosts[0].run(f"rm {RECORD}")
             playbooks.run(inventory(bed), "beegfs_remove_node", "-e", "node=h2")

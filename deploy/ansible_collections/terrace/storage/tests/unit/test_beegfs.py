@@ -75,6 +75,75 @@ def test_instances_of_a_host_share_neither_port_nor_log_nor_configuration():
     assert len({service["config"] for service in storage}) == 4
 
 
+MIRRORS = [
+    {"id": 1, "kind": "meta", "primary": "nvme1", "secondary": "nvme2"},
+    {"id": 1, "kind": "storage", "primary": "nvme1:s1", "secondary": "nvme2:s1"},
+    {"id": 2, "kind": "storage", "primary": "nvme2:s2", "secondary": "nvme1:s2"},
+]
+LISTED = """     BuddyGroupID   {0}ID   {1}ID
+     ============   ================   ===============
+                1                  {2}                 {3}
+"""
+
+
+@pytest.mark.parametrize("variant", ["thesis-multimode", "thesis-xfs-multi-target"])
+def test_mirror_groups_are_as_in_the_golden_file(variant):
+    plans = beegfs.beegfs_mirror_plan(MIRRORS, services_of(variant, "7.4"))
+    found = json.dumps(plans, indent=1) + "\n"
+    path = GOLDEN / f"beegfs-7.4-mirrors-{variant}.json"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("group", "problem"),
+    [
+        ({"id": 3, "kind": "meta", "primary": "nvme1", "secondary": "gpu1"}, "no meta service is gpu1"),
+        ({"id": 3, "kind": "storage", "primary": "nvme3:s1", "secondary": "nvme4:s9"}, "no storage service is nvme4:s9"),
+        ({"id": 3, "kind": "storage", "primary": "nvme3:s1", "secondary": "nvme3:s2"}, "both members are on one host"),
+        ({"id": 1, "kind": "meta", "primary": "nvme3", "secondary": "nvme4"}, "meta group 1 is there twice"),
+        ({"id": 3, "kind": "meta", "primary": "nvme2", "secondary": "nvme3"}, "meta nvme2 is there twice"),
+        ({"id": 0, "kind": "meta", "primary": "nvme3", "secondary": "nvme4"}, "id from 1"),
+    ],
+)
+def test_mirror_groups_that_cannot_be_are_refused(group, problem):
+    with pytest.raises(AnsibleFilterError, match=problem):
+        beegfs.beegfs_mirror_plan([*MIRRORS, group], services_of("thesis-multimode", "7.4"))
+
+
+def test_mirror_groups_of_version_8_are_refused():
+    with pytest.raises(AnsibleFilterError, match="BeeGFS 8 are not known"):
+        beegfs.beegfs_mirror_plan(MIRRORS, services_of("thesis-multimode", "8"), "8")
+
+
+def test_only_missing_mirror_groups_are_made():
+    plans = beegfs.beegfs_mirror_plan(MIRRORS, services_of("thesis-multimode", "7.4"))
+    meta, storage, _ = plans
+    listed = {
+        "meta": LISTED.format("PrimaryNode", "SecondaryNode", *meta["members"]),
+        # After a failure the secondary is the primary.
+        "storage": LISTED.format("PrimaryTarget", "SecondaryTarget", *reversed(storage["members"])),
+    }
+    assert beegfs.beegfs_mirrors_missing(plans, listed) == plans[2:]
+    assert beegfs.beegfs_mirrors_missing(plans, {"meta": "", "storage": ""}) == plans
+    listed["meta"] = LISTED.format("PrimaryNode", "SecondaryNode", 1, 4)
+    with pytest.raises(AnsibleFilterError, match="meta group 1 has the members"):
+        beegfs.beegfs_mirrors_missing(plans, listed)
+
+
+def test_the_owner_of_the_root_is_a_primary():
+    plans = beegfs.beegfs_mirror_plan(MIRRORS, services_of("thesis-multimode", "7.4"))
+    entry = "EntryID: root\nMetadata node: nvme{0} [ID: {0}]\n"
+    assert beegfs.beegfs_root_problem(plans, entry.format(1)) == ""
+    assert "node 2 owns the root" in beegfs.beegfs_root_problem(plans, entry.format(2))
+    assert "does not name" in beegfs.beegfs_root_problem(plans, "")
+    mirrored = "EntryID: root\nMetadata buddy group: 1\nCurrent primary metadata node: nvme2 [ID: 2]\n"
+    assert beegfs.beegfs_root_is_mirrored(mirrored)
+    assert not beegfs.beegfs_root_is_mirrored(entry.format(1))
+    assert beegfs.beegfs_root_problem(plans, mirrored) == ""
+
+
 def test_unknown_versions_are_refused():
     with pytest.raises(AnsibleFilterError, match="7.2 is not known"):
         beegfs.beegfs_version("7.2")
