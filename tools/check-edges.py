@@ -33,6 +33,7 @@ EDGES = {
     "wire": ["core"],
     "transport": ["affinity", "core"],
     "fuse": ["affinity"],
+    "source": ["core", "fuse"],
     "policy": ["policy-abi"],
     "fs": ["core"],
     "client": ["affinity", "core", "transport", "wire"],

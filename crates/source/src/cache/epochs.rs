@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which copies are whole after a loss of power, without a sync for each.
+//!
+//! Copies are made in epochs. From time to time an epoch ends: all that was written in it is synced at once,
+//! and its number recorded. What a process has written the kernel keeps when that process is killed; when the
+//! machine has been started again, copies of epochs that were not synced are void.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use serde::{Deserialize, Serialize};
+use terrace_core::{Error, ErrorKind, Result};
+
+use crate::lock;
+
+const FORMAT: u32 = 1;
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const NAME: &str = "cache.json";
+
+/// The file that says what a cache is of, and which of its copies are durable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    format: u32,
+    /// [`crate::Source::identity`] of what it is of.
+    pub(super) source: String,
+    boot: String,
+    /// Copies of this epoch and of those before are durable.
+    synced: u64,
+    /// Epochs, from and to, whose copies are void.
+    void: Vec<(u64, u64)>,
+}
+
+pub(super) struct Epochs {
+    path: PathBuf,
+    state: Mutex<State>,
+    /// The epoch of what is written now. Held for reading while a copy is written and published.
+    current: RwLock<u64>,
+    /// The last epoch in which something was published.
+    used: Mutex<u64>,
+    /// Held while an epoch is ended.
+    ending: Mutex<()>,
+}
+
+impl Epochs {
+    /// The state of a cache; `None` where the directory is none yet.
+    pub(super) fn state_of(directory: &Path) -> Result<Option<State>> {
+        let path = directory.join(NAME);
+        let failed = |error| Error::from_io("open the cache", error).with("file", path.display());
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let state = serde_json::from_str(&text).ok().filter(|state: &State| state.format == FORMAT);
+        state.map(Some).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "open the cache")
+                .because("its file is not as this version writes it; remove the directory, which holds copies only")
+                .with("file", path.display())
+        })
+    }
+
+    /// Begins to use a cache, whose state is written before anything else is.
+    pub(super) fn begin(directory: &Path, source: &str, state: Option<State>) -> Result<Self> {
+        let path = directory.join(NAME);
+        let failed = |error| Error::from_io("open the cache", error).with("file", path.display());
+        let boot = std::fs::read_to_string(BOOT_ID).map_err(failed)?.trim().to_string();
+        let is_new = state.is_none();
+        let mut state = state.unwrap_or_else(|| State {
+            format: FORMAT,
+            source: source.into(),
+            boot: boot.clone(),
+            synced: 0,
+            void: Vec::new(),
+        });
+        // What an earlier process of this boot has published is synced with the first epoch.
+        let is_left = !is_new && state.boot == boot;
+        if state.boot != boot {
+            // While an epoch is synced, copies of the next one are made.
+            state.void.push((state.synced + 1, state.synced + 2));
+            state.synced += 2;
+            state.boot = boot;
+        }
+        write(&path, &state).map_err(failed)?;
+        let epoch = state.synced + 1;
+        Ok(Self {
+            path,
+            state: Mutex::new(state),
+            current: RwLock::new(epoch),
+            used: Mutex::new(if is_left { epoch } else { 0 }),
+            ending: Mutex::default(),
+        })
+    }
+
+    /// Whether copies of an epoch are whole.
+    pub(super) fn is_trusted(&self, epoch: u64) -> bool {
+        !lock(&self.state).void.iter().any(|(from, to)| (*from..=*to).contains(&epoch))
+    }
+
+    /// The epoch of a copy; it lasts until what is returned is dropped, after the copy was published.
+    pub(super) fn enter(&self) -> RwLockReadGuard<'_, u64> {
+        let epoch = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        *lock(&self.used) = *epoch;
+        epoch
+    }
+
+    /// Ends the epoch where something was published in it; `sync` makes durable what was written.
+    pub(super) fn end(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        // One end at a time: no more than two epochs are not synced.
+        let _ending = lock(&self.ending);
+        let state = lock(&self.state).clone();
+        let ended = state.synced + 1;
+        {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            if *lock(&self.used) <= state.synced {
+                return Ok(());
+            }
+            *current = ended + 1;
+        }
+        sync()?;
+        let synced = State { synced: ended, ..state };
+        write(&self.path, &synced)?;
+        *lock(&self.state) = synced;
+        Ok(())
+    }
+}
+
+/// Replaces the file, durably.
+fn write(path: &Path, state: &State) -> io::Result<()> {
+    let next = path.with_extension("next");
+    let mut file = File::create(&next)?;
+    file.write_all(&serde_json::to_vec(state).expect("it has only text keys"))?;
+    file.sync_all()?;
+    std::fs::rename(&next, path)?;
+    File::open(path.parent().expect("it is in a directory"))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(directory: &Path) -> Epochs {
+        let state = Epochs::state_of(directory).expect("readable");
+        Epochs::begin(directory, "here", state).expect("writable")
+    }
+
+    /// The machine is started again.
+    fn start_again(directory: &Path) {
+        let mut state = Epochs::state_of(directory).expect("readable").expect("there is one");
+        state.boot = "another".into();
+        write(&directory.join(NAME), &state).expect("writable");
+    }
+
+    #[test]
+    fn copies_that_were_not_synced_are_void_after_another_boot_only() {
+        let directory = tempfile::tempdir().expect("directory");
+        let epochs = begin(directory.path());
+        let first = *epochs.enter();
+        epochs.end(|| Ok(())).expect("synced");
+        let second = *epochs.enter();
+        assert_ne!(first, second);
+        let again = begin(directory.path());
+        assert!(again.is_trusted(first) && again.is_trusted(second), "the kernel has the pages");
+        start_again(directory.path());
+        let again = begin(directory.path());
+        assert!(again.is_trusted(first) && !again.is_trusted(second));
+        assert!(again.is_trusted(*again.enter()));
+        again.end(|| Ok(())).expect("synced");
+        let third = *again.enter();
+        again.end(|| Ok(())).expect("synced");
+        start_again(directory.path());
+        assert!(begin(directory.path()).is_trusted(third));
+    }
+
+    #[test]
+    fn copies_made_during_a_sync_belong_to_the_next_epoch() {
+        let directory = tempfile::tempdir().expect("directory");
+        let epochs = begin(directory.path());
+        drop(epochs.enter());
+        let mut during = 0;
+        epochs
+            .end(|| {
+                during = *epochs.enter();
+                Ok(())
+            })
+            .expect("synced");
+        start_again(directory.path());
+        assert!(!begin(directory.path()).is_trusted(during));
+    }
+
+    #[test]
+    fn a_sync_that_fails_leaves_copies_void() {
+        let directory = tempfile::tempdir().expect("directory");
+        let epochs = begin(directory.path());
+        let epoch = *epochs.enter();
+        epochs.end(|| Err(io::ErrorKind::StorageFull.into())).expect_err("planned");
+        start_again(directory.path());
+        assert!(!begin(directory.path()).is_trusted(epoch));
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which copies there are, how much they take, and which goes next: the one not used for longest.
+
+use std::collections::HashMap;
+
+use super::record::CopyKey;
+
+/// What a copy takes beside its bytes: its inode and the block of its record.
+const OVERHEAD_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = 4096;
+/// Eviction goes on to this part of the bound, so that it happens seldom.
+const LOW_PERCENT: u64 = 97;
+/// The part of the free space that a cache takes by default.
+const DEFAULT_PERCENT: u64 = 80;
+
+/// The copies of a cache.
+pub(super) struct Index {
+    copies: HashMap<CopyKey, Resident>,
+    used_bytes: u64,
+    bytes_wanted: Option<u64>,
+    /// What was free when the cache was opened.
+    free_bytes: u64,
+    /// What copies that were there then take, as far as they are counted.
+    found_bytes: u64,
+    is_counted: bool,
+}
+
+struct Resident {
+    bytes: u64,
+    used_ns: u64,
+    /// When the last use was noted on the disk.
+    noted_ns: u64,
+    pins: u32,
+}
+
+impl Index {
+    pub(super) fn new(bytes_wanted: Option<u64>, free_bytes: u64) -> Self {
+        Self {
+            copies: HashMap::new(),
+            used_bytes: 0,
+            bytes_wanted,
+            free_bytes,
+            found_bytes: 0,
+            is_counted: false,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.copies.len()
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    pub(super) fn bytes_max(&self) -> u64 {
+        let ours = self.free_bytes.saturating_add(self.found_bytes);
+        self.bytes_wanted.unwrap_or(ours / 100 * DEFAULT_PERCENT)
+    }
+
+    pub(super) fn is_counted(&self) -> bool {
+        self.is_counted
+    }
+
+    pub(super) fn set_counted(&mut self) {
+        self.is_counted = true;
+    }
+
+    /// Whether a copy of so many bytes can have room at all.
+    pub(super) fn may_take(&self, size_bytes: u64) -> bool {
+        taken(size_bytes) <= self.bytes_max()
+    }
+
+    /// A copy that is in use from the beginning, in place of an older one.
+    pub(super) fn add_pinned(&mut self, key: CopyKey, size_bytes: u64, now_ns: u64) {
+        let pins = self.remove(key).map_or(0, |old| old.pins);
+        self.insert(
+            key,
+            Resident {
+                bytes: taken(size_bytes),
+                used_ns: now_ns,
+                noted_ns: now_ns,
+                pins: pins + 1,
+            },
+        );
+    }
+
+    /// One more use of a copy. Returns whether the time of its last use should be noted on the disk.
+    pub(super) fn use_pinned(
+        &mut self,
+        key: CopyKey,
+        size_bytes: u64,
+        now_ns: u64,
+        period_ns: u64,
+    ) -> bool {
+        if !self.copies.contains_key(&key) {
+            self.add_found(key, size_bytes, 0);
+        }
+        let copy = self.copies.get_mut(&key).expect("it was added");
+        copy.pins += 1;
+        copy.used_ns = now_ns;
+        let is_due = now_ns.saturating_sub(copy.noted_ns) >= period_ns;
+        if is_due {
+            copy.noted_ns = now_ns;
+        }
+        is_due
+    }
+
+    /// A copy has grown; `false` where there is no room for that, or it was removed by name.
+    pub(super) fn grow(&mut self, key: CopyKey, bytes: u64) -> bool {
+        if self.used_bytes.saturating_add(bytes) > self.bytes_max() {
+            return false;
+        }
+        let Some(copy) = self.copies.get_mut(&key) else { return false };
+        copy.bytes += bytes;
+        self.used_bytes += bytes;
+        true
+    }
+
+    pub(super) fn unpin(&mut self, key: CopyKey) {
+        // One that was removed by name is not there any more.
+        if let Some(copy) = self.copies.get_mut(&key) {
+            copy.pins = copy.pins.saturating_sub(1);
+        }
+    }
+
+    /// A copy that an earlier process made.
+    pub(super) fn add_found(&mut self, key: CopyKey, size_bytes: u64, used_ns: u64) {
+        if self.copies.contains_key(&key) {
+            return;
+        }
+        self.found_bytes += taken(size_bytes);
+        self.insert(
+            key,
+            Resident { bytes: taken(size_bytes), used_ns, noted_ns: used_ns, pins: 0 },
+        );
+    }
+
+    pub(super) fn remove(&mut self, key: CopyKey) -> Option<Evicted> {
+        let copy = self.copies.remove(&key)?;
+        self.used_bytes -= copy.bytes;
+        Some(Evicted { pins: copy.pins })
+    }
+
+    /// Takes out what has to go for so many bytes more, and returns it. Nothing that is in use goes, so it
+    /// may not be enough.
+    pub(super) fn choose(&mut self, size_bytes: u64) -> Vec<CopyKey> {
+        let bytes_max = self.bytes_max();
+        let needed_bytes = if size_bytes == 0 { 0 } else { taken(size_bytes) };
+        if self.used_bytes.saturating_add(needed_bytes) <= bytes_max {
+            return Vec::new();
+        }
+        let low_bytes = (bytes_max / 100 * LOW_PERCENT).saturating_sub(needed_bytes);
+        let free = self.copies.iter().filter(|(_, copy)| copy.pins == 0);
+        let mut candidates: Vec<_> = free.map(|(key, copy)| (copy.used_ns, *key)).collect();
+        candidates.sort_unstable();
+        let mut chosen = Vec::new();
+        for (_, key) in candidates {
+            if self.used_bytes <= low_bytes {
+                break;
+            }
+            self.remove(key);
+            chosen.push(key);
+        }
+        chosen
+    }
+
+    fn insert(&mut self, key: CopyKey, copy: Resident) {
+        self.used_bytes += copy.bytes;
+        self.copies.insert(key, copy);
+    }
+}
+
+/// A copy that is gone.
+pub(super) struct Evicted {
+    pins: u32,
+}
+
+/// What a copy takes on the disk.
+fn taken(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn key(name: &str) -> CopyKey {
+        CopyKey::of(Path::new(name))
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_and_what_is_open_stays() {
+        let mut index = Index::new(Some(10 * taken(4096)), 0);
+        for (age, name) in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"].iter().enumerate() {
+            index.add_found(key(name), 4096, 100 + age as u64);
+        }
+        assert_eq!(index.choose(0), [], "it fits");
+        index.use_pinned(key("a"), 4096, 1000, u64::MAX);
+        assert_eq!(
+            index.choose(4096),
+            [key("b"), key("c")],
+            "room for one, and down to the low mark"
+        );
+        index.unpin(key("a"));
+        assert_eq!(index.used_bytes(), 8 * taken(4096));
+        assert!(!index.may_take(index.bytes_max()));
+    }
+
+    #[test]
+    fn a_copy_that_replaces_another_is_counted_once() {
+        let mut index = Index::new(None, 1 << 30);
+        index.add_pinned(key("a"), 5000, 1);
+        index.add_pinned(key("a"), 100, 2);
+        assert_eq!((index.used_bytes(), index.len()), (taken(100), 1));
+        index.unpin(key("a"));
+        assert_eq!(index.choose(1 << 30), [], "one of the two is open");
+        index.unpin(key("a"));
+        assert_eq!(index.choose(1 << 30), [key("a")]);
+    }
+}

@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Copies of a source's files in a directory of the local disk.
+//!
+//! A copy is a file of its own, as long as the original, named by a hash of the path, with a record of what it
+//! is a copy of in an extended attribute. It gets its name when it is complete. All copies are clean: any of
+//! them may be removed at any time.
+
+mod blocks;
+mod epochs;
+mod evict;
+mod record;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+use serde::Serialize;
+use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+
+pub(crate) use self::blocks::{BLOCK_BYTES, Blocks, Claim};
+use self::epochs::Epochs;
+use self::evict::Index;
+use self::record::{CopyKey, Record};
+use crate::lock;
+use crate::meta::{Meta, Time};
+
+const OPERATION: &str = "open the cache";
+/// Below the cache: copies, those that are being made, the lock.
+const COPIES: &str = "copies";
+const DRAFTS: &str = "drafts";
+const LOCK: &str = "lock";
+/// How often what was written is made durable.
+const SYNC_PERIOD: Duration = Duration::from_secs(30);
+/// The time of a copy's last use is written to the disk this often, for the order after a restart.
+const USE_PERIOD_NS: u64 = 600 * 1_000_000_000;
+/// Longest file that is copied as a whole; longer ones are copied in blocks.
+pub(crate) const WHOLE_BYTES_MAX: u64 = 8 << 20;
+/// Directories and links whose records are known to be up to date.
+const REMEMBERED_MAX: usize = 100_000;
+/// Longest text of the lock: process and purpose.
+const LOCK_BYTES_MAX: u64 = 4096;
+
+/// Where a cache is, and how large it may become.
+#[derive(Clone, Debug)]
+pub struct CacheSettings {
+    /// Its directory, which is made where it is missing.
+    pub directory: PathBuf,
+    /// The most that its copies take; four fifths of what is free on the device by default.
+    pub bytes_max: Option<u64>,
+    /// What it is used for, for other processes that want it.
+    pub purpose: String,
+}
+
+/// Copies of a source's files. One process uses it at a time.
+pub struct Cache {
+    shared: Arc<Shared>,
+    background: Vec<JoinHandle<()>>,
+    /// Dropped to end the threads in the background.
+    stop: Option<Sender<()>>,
+}
+
+struct Shared {
+    directory: PathBuf,
+    copies: PathBuf,
+    drafts: PathBuf,
+    next_draft: AtomicU64,
+    epochs: Epochs,
+    index: Mutex<Index>,
+    /// Directories and links whose records are up to date.
+    remembered: Mutex<HashMap<CopyKey, (Time, Time)>>,
+    counters: Counters,
+    clock: SystemClock,
+    /// Locked as long as this process uses the cache.
+    _lock: File,
+}
+
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    fetched_bytes: AtomicU64,
+    evicted: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What a cache holds, and what it was good for since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheReport {
+    /// Bytes that its copies take.
+    pub used_bytes: u64,
+    /// The most that they may take.
+    pub bytes_max: u64,
+    /// Copies.
+    pub copies: u64,
+    /// Whether the copies of earlier processes are counted already.
+    pub is_counted: bool,
+    /// Opens of files of which there was a copy.
+    pub hits: u64,
+    /// Opens of files of which there was none.
+    pub misses: u64,
+    /// Bytes that were read from the source for copies.
+    pub fetched_bytes: u64,
+    /// Copies that were removed for others.
+    pub evicted: u64,
+    /// Files that were read past the cache because it could not take them.
+    pub refused: u64,
+}
+
+/// A copy that is open; it is not evicted as long as this lives.
+pub(crate) struct Copy {
+    pub(crate) file: OwnedFd,
+    key: CopyKey,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        lock(&self.shared.index).unpin(self.key);
+    }
+}
+
+impl Cache {
+    /// Opens a cache, or makes one in an empty or missing directory, for a source with this identity.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where another process uses it (names it), `Invalid` where it belongs to another source or the
+    /// directory is used for something else, `Unsupported` without extended attributes, `Denied`, `Io`.
+    pub fn open(settings: &CacheSettings, source: &str) -> Result<Self> {
+        let directory = &settings.directory;
+        let failed = |error| Error::from_io(OPERATION, error).with("cache", directory.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+        let directory = directory.canonicalize().map_err(failed)?;
+        let state = Epochs::state_of(&directory)?;
+        if state.is_none()
+            && fs::read_dir(&directory).map_err(failed)?.any(|entry| !is_ours(&entry))
+        {
+            let reason = "the directory holds something else; name an empty one";
+            return Err(Error::invalid(OPERATION, reason).with("cache", directory.display()));
+        }
+        let lock = take_lock(&directory, &settings.purpose)?;
+        // Another process may have begun it before the lock was ours.
+        let state = Epochs::state_of(&directory)?;
+        if let Some(state) = state.as_ref().filter(|state| state.source != source) {
+            let reason = "it holds copies of another source, or what was mounted at the source is not any more; \
+                          name another directory, or remove this one";
+            return Err(Error::invalid(OPERATION, reason)
+                .with("cache", directory.display())
+                .with("of", format!("{:?}", state.source))
+                .with("source", format!("{source:?}")));
+        }
+        let (copies, drafts) = (directory.join(COPIES), directory.join(DRAFTS));
+        let _ = fs::remove_dir_all(&drafts);
+        for path in [&copies, &drafts] {
+            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        }
+        check_attributes(&drafts)?;
+        let epochs = Epochs::begin(&directory, source, state)?;
+        let found = rustix::fs::statvfs(&directory).map_err(|errno| failed(errno.into()))?;
+        let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+        let index = Index::new(settings.bytes_max, free_bytes);
+        let shared = Arc::new(Shared {
+            directory,
+            copies,
+            drafts,
+            next_draft: AtomicU64::new(0),
+            epochs,
+            index: Mutex::new(index),
+            remembered: Mutex::default(),
+            counters: Counters::default(),
+            clock: SystemClock::default(),
+            _lock: lock,
+        });
+        let mut cache = Self { shared, background: Vec::new(), stop: None };
+        cache.start_background().map_err(failed)?;
+        Ok(cache)
+    }
+
+    fn start_background(&mut self) -> io::Result<()> {
+        let (stop, stopped) = channel::<()>();
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            shared.scan(&|| stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected));
+            while stopped.recv_timeout(SYNC_PERIOD) == Err(RecvTimeoutError::Timeout) {
+                shared.sync();
+            }
+        };
+        let thread = thread::Builder::new().name("terrace-cache".into()).spawn(work)?;
+        self.background.push(thread);
+        self.stop = Some(stop);
+        Ok(())
+    }
+
+    /// Its directory, absolute.
+    pub fn directory(&self) -> &Path {
+        &self.shared.directory
+    }
+
+    /// What it holds, and what it was good for.
+    pub fn report(&self) -> CacheReport {
+        let counters = &self.shared.counters;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let index = lock(&self.shared.index);
+        CacheReport {
+            used_bytes: index.used_bytes(),
+            bytes_max: index.bytes_max(),
+            copies: index.len() as u64,
+            is_counted: index.is_counted(),
+            hits: load(&counters.hits),
+            misses: load(&counters.misses),
+            fetched_bytes: load(&counters.fetched_bytes),
+            evicted: load(&counters.evicted),
+            refused: load(&counters.refused),
+        }
+    }
+
+    /// The copy of a file in this state, if there is one.
+    pub(crate) fn find(&self, path: &Path, meta: &Meta) -> Option<Copy> {
+        let key = CopyKey::of(path);
+        let found = self.shared.find(key, meta);
+        if meta.size_bytes > WHOLE_BYTES_MAX && found.is_none() {
+            // [`Cache::blocks`] counts.
+            return None;
+        }
+        let counter = match found {
+            Some(_) => &self.shared.counters.hits,
+            None => &self.shared.counters.misses,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Whether there is a copy of a file in this state; counts as no use of it.
+    pub(crate) fn has(&self, path: &Path, meta: &Meta) -> bool {
+        let file = self.shared.open_copy(CopyKey::of(path));
+        file.is_some_and(|(_, record)| !record.is_in_blocks && record.meta.is_same_state(meta))
+    }
+
+    /// How many bytes of a file in this state are in the cache.
+    pub(crate) fn cached_bytes(&self, path: &Path, meta: &Meta) -> u64 {
+        let found = self.shared.open_copy(CopyKey::of(path));
+        match found.filter(|(_, record)| record.meta.is_same_state(meta)) {
+            None => 0,
+            Some((_, record)) if !record.is_in_blocks => meta.size_bytes,
+            Some((file, _)) => {
+                let present = self.shared.map(&file, meta.size_bytes).unwrap_or_default();
+                let bytes = present.iter().enumerate().filter(|(_, is_there)| **is_there);
+                let left = |block: usize| meta.size_bytes - block as u64 * BLOCK_BYTES;
+                bytes.map(|(block, _)| left(block).min(BLOCK_BYTES)).sum()
+            }
+        }
+    }
+
+    /// What is known of a path from an earlier time, for a source that does not answer.
+    pub(crate) fn recall(&self, path: &Path) -> Option<(Meta, Option<Vec<u8>>)> {
+        let (_, record) = self.shared.open_copy(CopyKey::of(path))?;
+        Some((record.meta, record.link))
+    }
+
+    /// Begins a copy of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// `FBIG` where the whole cache is smaller, those of the disk.
+    pub(crate) fn draft(&self, size_bytes: u64) -> Result<Draft, Errno> {
+        let shared = &self.shared;
+        if !lock(&shared.index).may_take(size_bytes) {
+            return Err(Errno::FBIG);
+        }
+        shared.make_room(size_bytes);
+        let number = shared.next_draft.fetch_add(1, Ordering::Relaxed);
+        let path = shared.drafts.join(number.to_string());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Draft { file: Some(file), path, size_bytes, shared: Arc::clone(shared) })
+    }
+
+    /// Notes that a file was read past the cache.
+    pub(crate) fn note_refused(&self) {
+        self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Keeps the attributes of a directory or a link for the time when the source does not answer. Failing
+    /// is no error: then they are not known in that time.
+    pub(crate) fn remember(&self, path: &Path, meta: &Meta, link: Option<Vec<u8>>) {
+        let key = CopyKey::of(path);
+        let times = (meta.modified, meta.changed);
+        if lock(&self.shared.remembered).get(&key) == Some(&times) {
+            return;
+        }
+        let kept = self.draft(0).and_then(|draft| draft.publish_as(key, path, meta, link, false));
+        if kept.is_ok() {
+            let mut remembered = lock(&self.shared.remembered);
+            if remembered.len() >= REMEMBERED_MAX {
+                remembered.clear();
+            }
+            remembered.insert(key, times);
+        }
+    }
+
+    /// Removes the copies of files at or below a path of the source, of all for the empty path; those that are
+    /// open go on to be read. Returns how many, and how many bytes they took.
+    pub fn evict(&self, path: &Path) -> io::Result<(u64, u64)> {
+        self.shared.evict_below(path)
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        for thread in self.background.drain(..) {
+            let _ = thread.join();
+        }
+        self.shared.sync();
+    }
+}
+
+/// A copy that is being made. Dropped unpublished it leaves nothing.
+pub(crate) struct Draft {
+    file: Option<OwnedFd>,
+    path: PathBuf,
+    size_bytes: u64,
+    shared: Arc<Shared>,
+}
+
+impl Draft {
+    pub(crate) fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        write_all(
+            self.file.as_ref().expect("it is open until it is published"),
+            offset_bytes,
+            bytes,
+        )
+    }
+
+    /// Gives the copy its name: from now on it is found.
+    pub(crate) fn publish(self, path: &Path, meta: &Meta) -> Result<Copy, Errno> {
+        let (key, shared) = (CopyKey::of(path), Arc::clone(&self.shared));
+        let counters = &shared.counters;
+        counters.fetched_bytes.fetch_add(self.size_bytes, Ordering::Relaxed);
+        let size_bytes = self.size_bytes;
+        let file = self.publish_as(key, path, meta, None, false)?;
+        let now_ns = shared.clock.wall_ns();
+        lock(&shared.index).add_pinned(key, size_bytes, now_ns);
+        // Others may have taken the same room meanwhile.
+        shared.make_room(0);
+        Ok(Copy { file, key, shared })
+    }
+
+    fn publish_as(
+        mut self,
+        key: CopyKey,
+        path: &Path,
+        meta: &Meta,
+        link: Option<Vec<u8>>,
+        is_in_blocks: bool,
+    ) -> Result<OwnedFd, Errno> {
+        let shared = Arc::clone(&self.shared);
+        let place = shared.copies.join(key.place());
+        let file = self.file.as_ref().expect("it is open until it is published");
+        // What was written before the epoch began is synced at its end, too.
+        let epoch = shared.epochs.enter();
+        let record = Record { link, is_in_blocks, ..Record::new(path, meta, *epoch) };
+        record.write(file)?;
+        match rustix::fs::rename(&self.path, &place) {
+            Err(Errno::NOENT) => {
+                let directory = place.parent().expect("copies are in directories");
+                match rustix::fs::mkdir(directory, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno),
+                }
+                rustix::fs::rename(&self.path, &place)?;
+            }
+            other => other?,
+        }
+        drop(epoch);
+        Ok(self.file.take().expect("it was open"))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            // The next start removes what is left.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Shared {
+    fn open_copy(&self, key: CopyKey) -> Option<(OwnedFd, Record)> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let place = self.copies.join(key.place());
+        let file = rustix::fs::openat(CWD, &place, flags, Mode::empty()).ok()?;
+        let record = Record::read(&file).ok().flatten()?;
+        self.epochs.is_trusted(record.epoch).then_some((file, record))
+    }
+
+    fn find(self: &Arc<Self>, key: CopyKey, meta: &Meta) -> Option<Copy> {
+        let (file, record) = self.open_copy(key)?;
+        if record.is_in_blocks || !record.meta.is_same_state(meta) {
+            return None;
+        }
+        let size_bytes = rustix::fs::fstat(&file).ok()?.st_size.cast_unsigned();
+        if size_bytes != meta.size_bytes {
+            return None;
+        }
+        let now_ns = self.clock.wall_ns();
+        if lock(&self.index).use_pinned(key, size_bytes, now_ns, USE_PERIOD_NS) {
+            let now = Timespec {
+                tv_sec: (now_ns / 1_000_000_000).cast_signed(),
+                tv_nsec: (now_ns % 1_000_000_000).cast_signed(),
+            };
+            let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            let times = Timestamps { last_access: now, last_modification: omitted };
+            // The order after a restart is a little worse where this fails.
+            let _ = rustix::fs::futimens(&file, &times);
+        }
+        Some(Copy { file, key, shared: Arc::clone(self) })
+    }
+
+    /// Makes durable what was written.
+    fn sync(&self) {
+        let synced = self.epochs.end(|| {
+            let directory = File::open(&self.copies)?;
+            Ok(rustix::fs::syncfs(directory.as_fd())?)
+        });
+        if let Err(error) = synced {
+            tracing::warn!(%error, cache = %self.directory.display(),
+                "the cache cannot be synced: after a loss of power its last copies are fetched again");
+        }
+    }
+
+    /// Removes copies that have not been used for longest until there is room for so many bytes.
+    fn make_room(&self, bytes: u64) {
+        let chosen = lock(&self.index).choose(bytes);
+        for key in chosen {
+            self.counters.evicted.fetch_add(1, Ordering::Relaxed);
+            let _ = fs::remove_file(self.copies.join(key.place()));
+        }
+    }
+
+    /// Counts what earlier processes have left.
+    fn scan(&self, is_stopped: &dyn Fn() -> bool) {
+        let visited = self.each_copy(is_stopped, &mut |key, place, found| {
+            if found.len() > 0 || is_file(place) {
+                // One in blocks has holes.
+                let bytes = found.len().min(found.blocks() * 512);
+                lock(&self.index).add_found(key, bytes, found.accessed_ns());
+            }
+        });
+        if let Err(error) = visited {
+            tracing::warn!(%error, cache = %self.directory.display(), "the cache cannot be counted");
+        }
+        lock(&self.index).set_counted();
+        self.make_room(0);
+    }
+
+    fn each_copy(
+        &self,
+        is_stopped: &dyn Fn() -> bool,
+        visit: &mut dyn FnMut(CopyKey, &Path, &fs::Metadata),
+    ) -> io::Result<()> {
+        for directory in fs::read_dir(&self.copies)? {
+            let directory = directory?;
+            for entry in fs::read_dir(directory.path())? {
+                if is_stopped() {
+                    return Ok(());
+                }
+                let entry = entry?;
+                let (parent, name) = (directory.file_name(), entry.file_name());
+                let names = parent.to_str().zip(name.to_str());
+                let key = names.and_then(|(parent, name)| CopyKey::of_place(parent, name));
+                // One that was evicted meanwhile is not counted.
+                if let Some((key, found)) = key.zip(entry.metadata().ok()) {
+                    visit(key, &entry.path(), &found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn evict_below(&self, path: &Path) -> io::Result<(u64, u64)> {
+        let mut found = HashSet::new();
+        self.each_copy(&|| false, &mut |key, place, _| {
+            let record = File::open(place).ok().and_then(|file| Record::read(&file).ok().flatten());
+            let is_below = |record: &Record| {
+                key == CopyKey::of(path) || Path::new(&record.path).starts_with(path)
+            };
+            if record.is_some_and(|record| record.meta.is_file() && is_below(&record)) {
+                found.insert(key);
+            }
+        })?;
+        let (mut count, mut bytes) = (0, 0);
+        for key in found {
+            let place = self.copies.join(key.place());
+            bytes += fs::metadata(&place).map_or(0, |found| found.len());
+            match fs::remove_file(&place) {
+                Ok(()) => count += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            lock(&self.index).remove(key);
+        }
+        Ok((count, bytes))
+    }
+}
+
+fn write_all(file: impl AsFd, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(&file, &bytes[done..], offset_bytes + done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Reads up to the end of the file; how much.
+fn read_all(file: impl AsFd, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match rustix::io::pread(&file, &mut buffer[done..], offset_bytes + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+trait AccessedNs {
+    fn accessed_ns(&self) -> u64;
+}
+
+impl AccessedNs for fs::Metadata {
+    fn accessed_ns(&self) -> u64 {
+        let seconds = u64::try_from(self.atime()).unwrap_or_default();
+        seconds.saturating_mul(1_000_000_000).saturating_add(self.atime_nsec().cast_unsigned())
+    }
+}
+
+fn is_file(place: &Path) -> bool {
+    let record = File::open(place).ok().and_then(|file| Record::read(&file).ok().flatten());
+    record.is_some_and(|record| record.meta.is_file())
+}
+
+fn is_ours(entry: &io::Result<fs::DirEntry>) -> bool {
+    // A process that ended while it made a cache has left these.
+    let names = [LOCK, COPIES, DRAFTS, "cache.next"];
+    entry.as_ref().is_ok_and(|entry| names.iter().any(|name| entry.file_name() == *name))
+}
+
+fn take_lock(directory: &Path, purpose: &str) -> Result<File> {
+    let path = directory.join(LOCK);
+    let failed = |error| Error::from_io(OPERATION, error).with("file", path.display());
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            let _ = (&file).take(LOCK_BYTES_MAX).read_to_string(&mut holder);
+            return Err(Error::new(ErrorKind::Busy, OPERATION)
+                .because(format!("another process uses it: {}", holder.trim_end()))
+                .with("cache", directory.display()));
+        }
+        Err(errno) => return Err(failed(errno.into())),
+    }
+    let text = format!("process={} purpose={purpose:?}\n", std::process::id());
+    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    Ok(file)
+}
+
+fn check_attributes(drafts: &Path) -> Result<()> {
+    let path = drafts.join("attributes");
+    let failed = |error| Error::from_io(OPERATION, error).with("file", path.display());
+    let file = File::create(&path).map_err(failed)?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| failed(errno.into()))?;
+    let written = Record::new(Path::new(""), &Meta::of(&stat), 0).write(&file);
+    let _ = fs::remove_file(&path);
+    written.map_err(|errno| match errno {
+        Errno::OPNOTSUPP => Error::new(ErrorKind::Unsupported, OPERATION)
+            .because("its file system has no extended attributes (user.*)")
+            .with("cache", drafts.display()),
+        errno => failed(errno.into()),
+    })
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Calls of a source, each within a deadline: a thread that a call holds up for longer is left behind.
+//!
+//! A call of a file system that is gone (an NFS server) cannot be cancelled. So calls run on threads of their
+//! own, and the caller waits for the answer, but not for ever.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::lock;
+
+/// Threads at a time, those included that are held up.
+const THREADS_MAX: usize = 256;
+/// A thread without work ends after this.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs calls of a source.
+pub(crate) struct Calls {
+    shared: Arc<Shared>,
+    deadline: Duration,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    is_filled: Condvar,
+    /// The last answer was that the source cannot be reached, or none came in time.
+    is_suspect: AtomicBool,
+    is_probed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Calls {
+    pub(crate) fn new(deadline: Duration) -> Self {
+        Self { shared: Arc::default(), deadline }
+    }
+
+    /// Runs a call and returns its answer.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call; `ETIMEDOUT` where it does not answer within the deadline.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> Result<T, Errno> + Send + 'static,
+    ) -> Result<T, Errno> {
+        let (sender, receiver) = sync_channel(1);
+        let shared = Arc::clone(&self.shared);
+        self.shared.submit(Box::new(move || {
+            let answer = call();
+            shared.note(answer.as_ref().err().copied());
+            // The caller may have left.
+            let _ = sender.send(answer);
+        }));
+        match receiver.recv_timeout(self.deadline) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => {
+                self.shared.note(Some(Errno::TIMEDOUT));
+                Err(Errno::TIMEDOUT)
+            }
+            // The call panicked.
+            Err(RecvTimeoutError::Disconnected) => Err(Errno::IO),
+        }
+    }
+
+    /// How long a caller waits.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Runs a call that no caller waits for.
+    pub(crate) fn spawn(&self, call: impl FnOnce() -> Result<(), Errno> + Send + 'static) {
+        let shared = Arc::clone(&self.shared);
+        self.shared.submit(Box::new(move || shared.note(call().err())));
+    }
+
+    /// Whether the source did not answer when it was last asked.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.shared.is_suspect.load(Ordering::Relaxed)
+    }
+
+    /// Runs a call for the sake of [`Calls::is_suspect`] alone, at most one at a time; does not wait.
+    pub(crate) fn probe(&self, call: impl FnOnce() -> Result<(), Errno> + Send + 'static) {
+        if self.shared.is_probed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.shared.submit(Box::new(move || {
+            let answer = call();
+            shared.note(answer.err());
+            shared.is_probed.store(false, Ordering::Release);
+        }));
+    }
+}
+
+impl Shared {
+    fn note(&self, failure: Option<Errno>) {
+        let is_lost = failure.is_some_and(is_unreachable);
+        if self.is_suspect.load(Ordering::Relaxed) != is_lost {
+            self.is_suspect.store(is_lost, Ordering::Relaxed);
+            match failure.filter(|_| is_lost) {
+                Some(errno) => tracing::warn!(
+                    %errno,
+                    "the source cannot be reached: files in the cache are served as they were last seen"
+                ),
+                None => tracing::warn!("the source answers again"),
+            }
+        }
+    }
+
+    fn submit(self: &Arc<Self>, job: Job) {
+        let mut queue = lock(&self.queue);
+        queue.jobs.push_back(job);
+        if queue.jobs.len() <= queue.idle || queue.threads >= THREADS_MAX {
+            drop(queue);
+            self.is_filled.notify_one();
+            return;
+        }
+        queue.threads += 1;
+        drop(queue);
+        let shared = Arc::clone(self);
+        let started = thread::Builder::new().name("terrace-source".into()).spawn(move || {
+            shared.work();
+        });
+        if let Err(error) = started {
+            // Another thread takes it, or the caller's deadline ends.
+            tracing::warn!(%error, "a thread that asks the source cannot be started");
+            lock(&self.queue).threads -= 1;
+            self.is_filled.notify_one();
+        }
+    }
+
+    fn work(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                // A panic has been printed; the caller sees that there is no answer.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+                queue = lock(&self.queue);
+                continue;
+            }
+            queue.idle += 1;
+            let waited = self.is_filled.wait_timeout(queue, IDLE_TIME_MAX);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = again;
+            queue.idle -= 1;
+            if timeout.timed_out() && queue.jobs.is_empty() {
+                queue.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// Whether an error says that the storage is out of reach, and nothing of the file.
+pub(crate) fn is_unreachable(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::TIMEDOUT
+            | Errno::IO
+            | Errno::NOTCONN
+            | Errno::CONNREFUSED
+            | Errno::CONNRESET
+            | Errno::CONNABORTED
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NETDOWN
+            | Errno::NETUNREACH
+            | Errno::SHUTDOWN
+            | Errno::NODEV
+            | Errno::REMOTEIO
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_hangs_ends_at_the_deadline_and_blocks_no_other() {
+        let calls = Calls::new(Duration::from_millis(20));
+        let (release, held) = channel::<()>();
+        let hung: Result<(), Errno> = calls.run(move || {
+            let _ = held.recv();
+            Ok(())
+        });
+        assert_eq!(hung, Err(Errno::TIMEDOUT));
+        assert!(calls.is_suspect());
+        let patient = Calls { deadline: Duration::from_secs(60), ..calls };
+        assert_eq!(patient.run(|| Ok(7)), Ok(7), "another thread takes it");
+        assert!(!patient.is_suspect());
+        drop(release);
+    }
+
+    #[test]
+    fn a_missing_file_is_an_answer() {
+        let calls = Calls::new(Duration::from_secs(60));
+        assert_eq!(calls.run(|| Err::<(), _>(Errno::NOENT)), Err(Errno::NOENT));
+        assert!(!calls.is_suspect());
+        assert_eq!(calls.run(|| Err::<(), _>(Errno::HOSTDOWN)), Err(Errno::HOSTDOWN));
+        assert!(calls.is_suspect());
+    }
+
+    #[test]
+    fn a_call_that_panics_is_an_error() {
+        let calls = Calls::new(Duration::from_secs(60));
+        assert_eq!(calls.run(|| -> Result<(), Errno> { panic!("planned") }), Err(Errno::IO));
+        assert_eq!(calls.run(|| Ok(1)), Ok(1));
+    }
+}

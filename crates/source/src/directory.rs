@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A directory as a source: NFS, Lustre, a disk.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::Errno;
+use terrace_core::{Error, ErrorKind, Result};
+use terrace_fuse::FileSystemStatus;
+
+use crate::meta::Meta;
+use crate::source::{Listing, Name, Source, SourceFile};
+
+const OPERATION: &str = "open the source";
+/// Names are read in pieces of this.
+const NAMES_BYTES: usize = 32 * 1024;
+/// So often a path is resolved again where a rename beside it made that uncertain.
+const RESOLVE_TRIES: usize = 4;
+
+/// A directory as a source.
+#[derive(Debug)]
+pub struct Directory {
+    target: String,
+    identity: String,
+    /// Keeps the file system below in use: what is mounted there later is another one.
+    root: OwnedFd,
+}
+
+impl Directory {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Denied` (also where it may not be listed), `Invalid` for what is no directory, `Io`.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |errno: Errno| {
+            let error = match errno {
+                Errno::NOTDIR => Error::invalid(OPERATION, "it is no directory"),
+                _ => Error::from_io(OPERATION, errno.into()),
+            };
+            error.with("source", path.display())
+        };
+        let absolute = path
+            .canonicalize()
+            .map_err(|error| Error::from_io(OPERATION, error).with("source", path.display()))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, &absolute, flags, Mode::empty()).map_err(failed)?;
+        let inode = rustix::fs::fstat(&root).map_err(failed)?.st_ino;
+        let Some(target) = absolute.to_str().map(String::from) else {
+            let error = Error::new(ErrorKind::Invalid, OPERATION).because("its path is no UTF-8");
+            return Err(error.with("source", path.display()));
+        };
+        // A directory on which nothing is mounted any more has another number.
+        let identity = format!("directory {target} inode {inode}");
+        Ok(Self { target, identity, root })
+    }
+
+    fn open_below(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // What is named may be a link itself with `O_PATH`.
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let mut result = Err(Errno::AGAIN);
+        for _ in 0..RESOLVE_TRIES {
+            result = rustix::fs::openat2(&self.root, path, flags, Mode::empty(), how);
+            if !matches!(result, Err(Errno::AGAIN)) {
+                break;
+            }
+        }
+        // Something in the path has become a link since the kernel looked it up.
+        result.map_err(|errno| match errno {
+            Errno::XDEV | Errno::LOOP => Errno::NOENT,
+            other => other,
+        })
+    }
+}
+
+impl Source for Directory {
+    fn target(&self) -> &str {
+        &self.target
+    }
+
+    fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    fn look(&self, path: &Path) -> Result<Meta, Errno> {
+        let file = self.open_below(path, OFlags::PATH)?;
+        Ok(Meta::of(&rustix::fs::fstat(&file)?))
+    }
+
+    fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
+        let file = self.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(Box::new(Names(file)))
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno> {
+        // Without it the open of a pipe, which may have come in place of the file, waits for a writer.
+        let file = self.open_below(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        if !Meta::of(&rustix::fs::fstat(&file)?).is_file() {
+            return Err(Errno::STALE);
+        }
+        Ok(Box::new(Opened(file)))
+    }
+
+    fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        let file = self.open_below(path, OFlags::PATH)?;
+        Ok(rustix::fs::readlinkat(&file, "", Vec::new())?.into_bytes())
+    }
+
+    fn status(&self) -> Result<FileSystemStatus, Errno> {
+        let found = rustix::fs::fstatvfs(&self.root)?;
+        let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(FileSystemStatus {
+            blocks: found.f_blocks,
+            blocks_free: found.f_bfree,
+            blocks_available: found.f_bavail,
+            files: found.f_files,
+            files_free: found.f_ffree,
+            block_bytes: short(found.f_bsize),
+            fragment_bytes: short(found.f_frsize),
+            name_bytes_max: short(found.f_namemax),
+        })
+    }
+}
+
+struct Opened(OwnedFd);
+
+impl SourceFile for Opened {
+    fn look(&self) -> Result<Meta, Errno> {
+        Ok(Meta::of(&rustix::fs::statat(&self.0, "", AtFlags::EMPTY_PATH)?))
+    }
+
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let read = rustix::io::pread(&self.0, &mut buffer[done..], offset_bytes + done as u64);
+            match read {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    }
+}
+
+struct Names(OwnedFd);
+
+impl Listing for Names {
+    fn next_page(&mut self) -> Result<Vec<Name>, Errno> {
+        let mut space = [MaybeUninit::uninit(); NAMES_BYTES];
+        let mut entries = RawDir::new(&self.0, &mut space);
+        let mut names = Vec::new();
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let mode = match entry.file_type() {
+                FileType::Unknown => 0,
+                kind => kind.as_raw_mode(),
+            };
+            names.push(Name {
+                name: entry.file_name().to_bytes().into(),
+                inode: entry.ino(),
+                mode,
+            });
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+        Ok(names)
+    }
+}

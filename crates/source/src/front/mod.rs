@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Answers the kernel: names and attributes from the source, bytes from copies.
+
+mod large;
+mod names;
+mod open;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use terrace_core::{Clock, SystemClock};
+use terrace_fuse::{
+    Entry, FileSystem, FileSystemStatus, Operation, Passthrough, Reply, Request, StatxAnswer,
+};
+
+use self::names::OpenDirectory;
+use self::open::Handle;
+use crate::cache::Cache;
+use crate::calls::{Calls, is_unreachable};
+use crate::meta::Meta;
+use crate::nodes::{Known, Node, Nodes};
+use crate::options::SourceOptions;
+use crate::source::Source;
+use crate::table::Table;
+
+/// The attribute that tells how many bytes of a file are in the cache.
+const CACHED: &[u8] = b"user.terrace.cached";
+/// The attribute that names the directory of the cache.
+const CACHE: &[u8] = b"user.terrace.cache";
+
+/// The file system before a source and its cache.
+pub(crate) struct Front {
+    source: Arc<dyn Source>,
+    cache: Arc<Cache>,
+    calls: Calls,
+    nodes: Nodes,
+    files: Table<Handle>,
+    directories: Table<OpenDirectory>,
+    passthrough: Option<Passthrough>,
+    ttl: Duration,
+    clock: SystemClock,
+    /// Opens since the start that the cache could not take, for the log.
+    failed_copies: AtomicU64,
+    /// Blocks that are read ahead now.
+    ahead: Arc<AtomicUsize>,
+}
+
+impl Front {
+    pub(crate) fn new(
+        source: &Arc<dyn Source>,
+        cache: &Arc<Cache>,
+        passthrough: Option<Passthrough>,
+        options: &SourceOptions,
+    ) -> io::Result<Self> {
+        let clock = SystemClock::default();
+        let calls = Calls::new(options.deadline);
+        let asked = Arc::clone(source);
+        let looked = calls.run(move || asked.look(Path::new("")));
+        let meta = match looked {
+            // What is cached is served where the source is down at the start.
+            Err(errno) if is_unreachable(errno) => match cache.recall(Path::new("")) {
+                Some((meta, _)) => meta,
+                None => return Err(errno.into()),
+            },
+            other => other?,
+        };
+        cache.remember(Path::new(""), &meta, None);
+        let looked_ns = clock.now_ns();
+        Ok(Self {
+            source: Arc::clone(source),
+            cache: Arc::clone(cache),
+            calls,
+            nodes: Nodes::new(Known { meta, looked_ns }),
+            files: Table::default(),
+            directories: Table::default(),
+            passthrough: passthrough.filter(|_| options.passes_through),
+            ttl: options.ttl,
+            clock,
+            failed_copies: AtomicU64::new(0),
+            ahead: Arc::default(),
+        })
+    }
+
+    pub(crate) fn passes_through(&self) -> bool {
+        self.passthrough.is_some()
+    }
+
+    /// Runs a call of the source.
+    fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn Source) -> Result<T, Errno> + Send + 'static,
+    ) -> Result<T, Errno> {
+        let source = Arc::clone(&self.source);
+        self.calls.run(move || call(&*source))
+    }
+
+    /// What a path names: as the source says, or where that does not answer, as it was when a copy was made.
+    fn look(&self, path: &Path) -> Result<Known, Errno> {
+        let recalled = || self.cache.recall(path).map(|(meta, _)| meta);
+        // A source that did not answer a moment ago is asked in the background where there is a copy.
+        if self.calls.is_suspect()
+            && let Some(meta) = recalled()
+        {
+            let source = Arc::clone(&self.source);
+            self.calls.probe(move || source.look(Path::new("")).map(drop));
+            return Ok(Known { meta, looked_ns: self.clock.now_ns() });
+        }
+        let asked_ns = self.clock.now_ns();
+        let asked = path.to_path_buf();
+        let found = self.ask(move |source| source.look(&asked));
+        let meta = match found {
+            Err(errno) if is_unreachable(errno) => recalled().ok_or(errno)?,
+            other => other?,
+        };
+        Ok(Known { meta, looked_ns: asked_ns })
+    }
+
+    /// How much longer something that was looked at may be taken for what it was.
+    fn left(&self, known: &Known) -> Duration {
+        let age = Duration::from_nanos(self.clock.now_ns().saturating_sub(known.looked_ns));
+        self.ttl.saturating_sub(age)
+    }
+
+    /// What is known of an inode, not older than the time to live.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` where its name leads to something else by now, or to another state of the file: the kernel
+    /// looks the name up again then.
+    fn fresh(&self, node: &Node) -> Result<Known, Errno> {
+        let known = node.known();
+        if !self.left(&known).is_zero() {
+            return Ok(known);
+        }
+        let found = self.look(&node.path()).map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR => Errno::STALE,
+            other => other,
+        })?;
+        if !found.meta.is_same_inode(&known.meta) {
+            return Err(Errno::STALE);
+        }
+        node.set_known(found.clone());
+        Ok(found)
+    }
+
+    /// What is known of an inode for `stat`: that of an open file stays what it was opened as.
+    fn attributes(&self, node: u64) -> Result<(Meta, Duration), Errno> {
+        let node = self.nodes.get(node)?;
+        let direct = crate::lock(&node.direct).upgrade();
+        if let Some(file) = direct {
+            // One that is not in the cache may be growing.
+            let meta = self.calls.run(move || file.look())?;
+            return Ok((meta, Duration::ZERO));
+        }
+        match self.fresh(&node) {
+            Ok(known) => {
+                let left = self.left(&known);
+                Ok((known.meta, left))
+            }
+            Err(Errno::STALE) if node.is_open() => Ok((node.known().meta, Duration::ZERO)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry, Errno> {
+        let parent = self.nodes.get(parent)?;
+        let known = self.look(&parent.path_of(name))?;
+        let left = self.left(&known);
+        let attributes = known.meta.attributes();
+        let node = self.nodes.found(&parent, name, known);
+        Ok(Entry {
+            node: node.number,
+            generation: 0,
+            attributes,
+            entry_timeout: left,
+            attributes_timeout: left,
+        })
+    }
+
+    fn read_link(&self, node: u64) -> Result<Vec<u8>, Errno> {
+        let node = self.nodes.get(node)?;
+        let path = node.path();
+        let asked = path.clone();
+        match self.ask(move |source| source.read_link(&asked)) {
+            Ok(target) => {
+                self.cache.remember(&path, &node.known().meta, Some(target.clone()));
+                Ok(target)
+            }
+            Err(errno) if is_unreachable(errno) => {
+                self.cache.recall(&path).and_then(|(_, link)| link).ok_or(errno)
+            }
+            // It is no link any more.
+            Err(Errno::INVAL | Errno::NOENT) => Err(Errno::STALE),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn status(&self) -> FileSystemStatus {
+        let nothing =
+            FileSystemStatus { block_bytes: 4096, name_bytes_max: 255, ..Default::default() };
+        self.ask(|source| source.status()).unwrap_or(nothing)
+    }
+
+    fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        use std::os::unix::ffi::OsStrExt;
+        match name {
+            CACHE => Ok(self.cache.directory().as_os_str().as_bytes().to_vec()),
+            CACHED => {
+                let node = self.nodes.get(node)?;
+                let meta = node.known().meta;
+                if !meta.is_file() {
+                    return Err(Errno::NODATA);
+                }
+                let bytes = self.cache.cached_bytes(&node.path(), &meta);
+                Ok(bytes.to_string().into_bytes())
+            }
+            _ => Err(Errno::NODATA),
+        }
+    }
+}
+
+impl FileSystem for Front {
+    fn handle(&self, request: &Request<'_>, reply: Reply) {
+        let node = request.node;
+        match request.operation.clone() {
+            Operation::Lookup { name } => match self.lookup(node, name) {
+                Err(Errno::NOENT) if !self.ttl.is_zero() => {
+                    reply.entry(&Entry::negative(self.ttl));
+                }
+                found => answer(reply, found, |reply, entry| reply.entry(&entry)),
+            },
+            Operation::Forget { count } => self.nodes.forget(node, count),
+            Operation::BatchForget(forgets) => {
+                forgets.for_each(|(node, count)| self.nodes.forget(node, count));
+            }
+            Operation::GetAttr { .. } => {
+                answer(reply, self.attributes(node), |reply, (meta, left)| {
+                    reply.attributes(&meta.attributes(), left);
+                });
+            }
+            Operation::Statx { .. } => {
+                answer(reply, self.attributes(node), |reply, (meta, timeout)| {
+                    let attributes = meta.attributes();
+                    reply.statx(&StatxAnswer { attributes, created: None, timeout });
+                });
+            }
+            Operation::ReadLink => {
+                answer(reply, self.read_link(node), |reply, target| reply.data(&target));
+            }
+            Operation::Open { .. } => self.open(node, reply),
+            Operation::Read { handle, offset, bytes, .. } => {
+                self.read(handle, offset, bytes, reply);
+            }
+            Operation::Release { handle, .. } => {
+                self.files.remove(handle);
+                reply.empty();
+            }
+            Operation::StatFs => reply.file_system_status(&self.status()),
+            Operation::OpenDir { .. } => {
+                answer(reply, self.open_directory(node), |reply, opened| reply.opened(&opened));
+            }
+            Operation::ReadDir { handle, offset, bytes } => {
+                let read = self.read_directory(handle, offset, bytes);
+                answer(reply, read, |reply, entries| reply.directory(&entries));
+            }
+            Operation::ReleaseDir { handle } => {
+                self.directories.remove(handle);
+                reply.empty();
+            }
+            Operation::GetXattr { name, bytes } => match self.xattr(node, name) {
+                Ok(value) if bytes == 0 => {
+                    reply.xattr_size(u32::try_from(value.len()).unwrap_or(u32::MAX));
+                }
+                Ok(value) if value.len() > bytes as usize => reply.error(Errno::RANGE),
+                Ok(value) => reply.data(&value),
+                Err(errno) => reply.error(errno),
+            },
+            Operation::ListXattr { bytes: 0 } => reply.xattr_size(0),
+            Operation::ListXattr { .. } => reply.data(&[]),
+            // The mount is for reading only; the kernel does without the rest, and does not ask again.
+            _ => reply.error(Errno::NOSYS),
+        }
+    }
+
+    fn interrupt(&self, _: u64) {
+        // Calls of the source have a deadline.
+    }
+
+    fn unmounted(&self) {}
+}
+
+fn answer<T>(reply: Reply, result: Result<T, Errno>, send: impl FnOnce(Reply, T)) {
+    match result {
+        Ok(value) => send(reply, value),
+        Err(errno) => reply.error(errno),
+    }
+}

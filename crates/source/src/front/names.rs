@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Listing directories, page by page: a directory is never in memory as a whole.
+
+use std::sync::Mutex;
+
+use rustix::io::Errno;
+use terrace_fuse::{DirectoryBuffer, Opened};
+
+use super::Front;
+use crate::lock;
+use crate::source::{Listing, Name};
+
+/// An open directory.
+pub(super) struct OpenDirectory {
+    node: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` before the first page, and where a call did not come back.
+    listing: Option<Box<dyn Listing>>,
+    page: Vec<Name>,
+    /// Names before those of `page`.
+    before: u64,
+    is_begun: bool,
+}
+
+impl Front {
+    pub(super) fn open_directory(&self, node: u64) -> Result<Opened<'static>, Errno> {
+        self.nodes.get(node)?;
+        // The source is asked by the first read.
+        let handle = self.directories.add(OpenDirectory { node, state: Mutex::default() });
+        Ok(Opened { handle, ..Opened::default() })
+    }
+
+    pub(super) fn read_directory(
+        &self,
+        handle: u64,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<DirectoryBuffer, Errno> {
+        let open = self.directories.get(handle).ok_or(Errno::BADF)?;
+        let mut state = lock(&open.state);
+        let mut entries = DirectoryBuffer::new(bytes);
+        if !state.is_begun || offset < state.before || offset == 0 {
+            self.begin(open.node, &mut state)?;
+        }
+        let mut offset = offset;
+        loop {
+            while offset >= state.before + state.page.len() as u64 {
+                if !self.turn(&mut state)? {
+                    return Ok(entries);
+                }
+            }
+            let start = (offset - state.before) as usize;
+            for name in &state.page[start..] {
+                if !entries.add(name.inode, offset + 1, name.mode, &name.name) {
+                    return Ok(entries);
+                }
+                offset += 1;
+            }
+            // The next page is asked for by the next read: the source may be slow.
+            if !entries.is_empty() {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// Begins to list from the start.
+    fn begin(&self, node: u64, state: &mut State) -> Result<(), Errno> {
+        let path = self.nodes.get(node)?.path();
+        *state = State::default();
+        state.listing = Some(self.ask(move |source| source.list(&path))?);
+        state.is_begun = true;
+        Ok(())
+    }
+
+    /// Goes on to the next page; whether there is one.
+    fn turn(&self, state: &mut State) -> Result<bool, Errno> {
+        let mut listing = state.listing.take().ok_or(Errno::IO)?;
+        let (listing, page) = self.calls.run(move || {
+            let page = listing.next_page()?;
+            Ok((listing, page))
+        })?;
+        state.listing = Some(listing);
+        if page.is_empty() {
+            return Ok(false);
+        }
+        state.before += state.page.len() as u64;
+        state.page = page;
+        Ok(true)
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opening and reading files: from a copy where there is one or can be one, else from the source.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use terrace_core::Clock;
+use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply};
+
+use super::Front;
+use super::large::Large;
+use crate::cache::{Copy, WHOLE_BYTES_MAX};
+use crate::lock;
+use crate::meta::Meta;
+use crate::nodes::{Known, Node};
+use crate::source::SourceFile;
+
+/// A source is read in pieces of this.
+const PIECE_BYTES: usize = 1 << 20;
+/// A file that was modified less than this ago is not copied: clocks of file systems are too coarse to show
+/// another modification.
+pub(super) const SETTLED_NS: u64 = 1_000_000_000;
+/// So many copies that fail are logged one by one.
+const LOGGED_MAX: u64 = 10;
+
+/// An open file.
+pub(super) struct Handle {
+    bytes: Bytes,
+    node: InUse,
+    /// Kept while the file is open, so that all opens of an inode have the same.
+    _backing: Option<Arc<BackingId>>,
+}
+
+/// Where the bytes of an open file are.
+pub(super) enum Bytes {
+    /// A whole copy.
+    Copy(Copy),
+    /// A copy of a large file, of which blocks may be missing.
+    Large(Large),
+    /// The source's file, which may change while it is read.
+    Direct(Arc<dyn SourceFile>),
+}
+
+/// An inode with a handle that is open.
+struct InUse(Arc<Node>);
+
+impl InUse {
+    fn new(node: Arc<Node>) -> Self {
+        node.opens.fetch_add(1, Ordering::AcqRel);
+        Self(node)
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.opens.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What fetching a file came to.
+enum Fetched {
+    Copy(Copy),
+    /// It was being changed, or the cache could not take it.
+    Direct(Arc<dyn SourceFile>),
+}
+
+thread_local! {
+    /// What a thread reads into; as long as the longest read that it had to do.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Front {
+    pub(super) fn open(&self, node: u64, reply: Reply) {
+        let opened = self.nodes.get(node).and_then(|node| {
+            let known = self.fresh(&node)?;
+            let node = InUse::new(node);
+            let bytes = self.bytes(&node.0, &known)?;
+            Ok((node, bytes))
+        });
+        let (node, bytes) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => return reply.error(errno),
+        };
+        let (flags, backing) = match &bytes {
+            // The inode is of one state of the file, so what the kernel has of it stays true.
+            Bytes::Copy(copy) => (OpenedFlags::KEEP_CACHE, self.backing(&node.0, copy)),
+            Bytes::Large(_) => (OpenedFlags::KEEP_CACHE, None),
+            Bytes::Direct(file) => {
+                *lock(&node.0.direct) = Arc::downgrade(file);
+                (OpenedFlags::DIRECT_IO, None)
+            }
+        };
+        let flags = if backing.is_some() { OpenedFlags::NONE } else { flags };
+        let handle = Handle { bytes, node, _backing: backing.clone() };
+        let handle = self.files.add(handle);
+        reply.opened(&Opened { handle, flags, backing: backing.as_deref() });
+    }
+
+    pub(super) fn read(&self, handle: u64, offset: u64, bytes: u32, reply: Reply) {
+        let Some(open) = self.files.get(handle) else {
+            return reply.error(Errno::BADF);
+        };
+        match &open.bytes {
+            Bytes::Copy(copy) => BUFFER.with_borrow_mut(|buffer| {
+                let bytes = bytes as usize;
+                if buffer.len() < bytes {
+                    buffer.resize(bytes, 0);
+                }
+                match rustix::io::pread(&copy.file, &mut buffer[..bytes], offset) {
+                    Ok(count) => reply.data(&buffer[..count]),
+                    Err(errno) => reply.error(errno),
+                }
+            }),
+            Bytes::Large(large) => {
+                self.reply_read(&open, self.read_large(&open.node.0, large, offset, bytes), reply);
+            }
+            Bytes::Direct(file) => {
+                self.reply_read(&open, self.read_source(file, offset, bytes as usize), reply);
+            }
+        }
+    }
+
+    fn reply_read(&self, open: &Handle, read: Result<Vec<u8>, Errno>, reply: Reply) {
+        match read {
+            Ok(data) => reply.data(&data),
+            Err(errno) => {
+                tracing::debug!(%errno, path = %open.node.0.path().display(), "a read failed");
+                reply.error(errno);
+            }
+        }
+    }
+
+    pub(super) fn read_source(
+        &self,
+        file: &Arc<dyn SourceFile>,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>, Errno> {
+        let file = Arc::clone(file);
+        self.calls.run(move || {
+            let mut data = vec![0; bytes];
+            let count = file.read_at(offset, &mut data)?;
+            data.truncate(count);
+            Ok(data)
+        })
+    }
+
+    /// Where the bytes of a file come from.
+    fn bytes(&self, node: &Node, known: &Known) -> Result<Bytes, Errno> {
+        let (path, meta) = (node.path(), &known.meta);
+        if let Some(copy) = self.cache.find(&path, meta) {
+            return Ok(Bytes::Copy(copy));
+        }
+        if meta.size_bytes > WHOLE_BYTES_MAX {
+            return self.open_large(node, &path, meta);
+        }
+        // Others that want the same file wait, and then have the copy.
+        let _fetching = lock(&node.fetching);
+        if self.cache.has(&path, meta)
+            && let Some(copy) = self.cache.find(&path, meta)
+        {
+            return Ok(Bytes::Copy(copy));
+        }
+        match self.fetch(node, &path, meta)? {
+            Fetched::Copy(copy) => Ok(Bytes::Copy(copy)),
+            Fetched::Direct(file) => {
+                self.cache.note_refused();
+                Ok(Bytes::Direct(file))
+            }
+        }
+    }
+
+    pub(super) fn open_source(&self, path: &Path) -> Result<Arc<dyn SourceFile>, Errno> {
+        let path = path.to_path_buf();
+        let opened = self.ask(move |source| source.open(&path).map(Arc::from));
+        // The name was there when it was looked up.
+        opened.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })
+    }
+
+    /// Copies a whole file.
+    fn fetch(&self, node: &Node, path: &Path, meta: &Meta) -> Result<Fetched, Errno> {
+        let asked = path.to_path_buf();
+        let size_bytes = usize::try_from(meta.size_bytes).map_err(|_| Errno::FBIG)?;
+        let first_bytes = size_bytes.min(PIECE_BYTES);
+        // One call for most files: what they are, all their bytes, and whether they are still the same.
+        let opened = self.ask(move |source| {
+            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked)?);
+            let before = file.look()?;
+            let mut data = vec![0; first_bytes];
+            let count = file.read_at(0, &mut data)?;
+            data.truncate(count);
+            let after = file.look()?;
+            Ok((file, data, before, after))
+        });
+        let (file, data, before, mut after) =
+            opened.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
+        if !before.is_same_state(meta) {
+            // It has changed since it was looked at: the kernel looks again.
+            return Err(Errno::STALE);
+        }
+        let is_settled = |meta: &Meta| !meta.is_modified_within(SETTLED_NS, self.clock.wall_ns());
+        if data.len() != first_bytes || !is_settled(meta) {
+            return Ok(Fetched::Direct(file));
+        }
+        let draft = match self.cache.draft(meta.size_bytes) {
+            Ok(draft) => draft,
+            Err(errno) => return Ok(self.past_the_cache(path, errno, file)),
+        };
+        if let Err(errno) = draft.write_at(0, &data) {
+            return Ok(self.past_the_cache(path, errno, file));
+        }
+        let mut done = data.len();
+        while done < size_bytes {
+            let bytes = (size_bytes - done).min(PIECE_BYTES);
+            let data = self.read_source(&file, done as u64, bytes)?;
+            if data.len() != bytes {
+                return Ok(Fetched::Direct(file));
+            }
+            if let Err(errno) = draft.write_at(done as u64, &data) {
+                return Ok(self.past_the_cache(path, errno, file));
+            }
+            done += bytes;
+            if done == size_bytes {
+                let looked = Arc::clone(&file);
+                after = self.calls.run(move || looked.look())?;
+            }
+        }
+        if !after.is_same_state(meta) {
+            return Ok(Fetched::Direct(file));
+        }
+        self.remember_above(node);
+        match draft.publish(path, meta) {
+            Ok(copy) => Ok(Fetched::Copy(copy)),
+            Err(errno) => Ok(self.past_the_cache(path, errno, file)),
+        }
+    }
+
+    /// Keeps what is known of the directories of a file, for the time when the source does not answer.
+    pub(super) fn remember_above(&self, node: &Node) {
+        let mut above = node.parent();
+        while let Some(node) = above {
+            self.cache.remember(&node.path(), &node.known().meta, None);
+            above = node.parent();
+        }
+    }
+
+    fn past_the_cache(&self, path: &Path, errno: Errno, file: Arc<dyn SourceFile>) -> Fetched {
+        if self.failed_copies.fetch_add(1, Ordering::Relaxed) < LOGGED_MAX {
+            tracing::warn!(%errno, path = %path.display(), "a file cannot be kept in the cache, and is read from the source");
+        }
+        Fetched::Direct(file)
+    }
+
+    /// What the opens of an inode are passed through to. Where that cannot be had the kernel asks
+    /// for reads, which is slower and not wrong.
+    fn backing(&self, node: &Node, copy: &Copy) -> Option<Arc<BackingId>> {
+        let passthrough = self.passthrough.as_ref()?;
+        let mut kept = lock(&node.backing);
+        if let Some(backing) = kept.upgrade() {
+            return Some(backing);
+        }
+        // The kernel refuses to mix: those that are open already are served.
+        if node.opens.load(Ordering::Acquire) > 1 {
+            return None;
+        }
+        let backing = Arc::new(passthrough.open(copy.file.as_fd()).ok()?);
+        *kept = Arc::downgrade(&backing);
+        Some(backing)
+    }
+}

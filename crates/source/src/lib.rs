@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A directory as it is, mounted read-only, with copies of what is read on a local disk.
+//!
+//! A [`Source`] is asked for names, attributes and bytes, each within a deadline. A [`Cache`] keeps copies
+//! below a directory of its own. [`SourceMount`] is the file system before both
+//! (`docs/adr/0056-source-mounts.md`).
+
+mod cache;
+mod calls;
+mod directory;
+mod front;
+mod meta;
+mod mount;
+mod nodes;
+mod options;
+mod source;
+mod table;
+
+pub use cache::{Cache, CacheReport, CacheSettings};
+pub use directory::Directory;
+pub use meta::{Meta, Time};
+pub use mount::SourceMount;
+pub use options::SourceOptions;
+pub use source::{Listing, Name, Source, SourceFile};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is locked in this crate is whole between two statements, also after a panic elsewhere.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

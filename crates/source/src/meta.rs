@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Attributes of a file as its source has them, and which of them tell one state of it from another.
+
+use rustix::fs::{FileType, Stat};
+use serde::{Deserialize, Serialize};
+use terrace_fuse::{Attributes, Timestamp};
+
+/// A moment: seconds since 1970 in UTC and nanoseconds.
+pub type Time = (i64, u32);
+
+/// Attributes of a file as its source has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Inode number.
+    pub inode: u64,
+    /// Kind and permissions.
+    pub mode: u32,
+    /// Number of names.
+    pub links: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Which device, where it is one.
+    pub device: u32,
+    /// The length.
+    pub size_bytes: u64,
+    /// Storage that it takes, in units of 512 bytes.
+    pub blocks: u64,
+    /// A good size for reads.
+    pub block_bytes: u32,
+    /// When it was last read.
+    pub accessed: Time,
+    /// When it was last written.
+    pub modified: Time,
+    /// When its attributes last changed.
+    pub changed: Time,
+    /// What a bucket calls this state of the object.
+    pub etag: Option<String>,
+}
+
+impl Meta {
+    /// From what the kernel says.
+    pub fn of(stat: &Stat) -> Self {
+        // Nanoseconds, modes, counts of links and devices are below 2^32 on every Linux.
+        Self {
+            inode: stat.st_ino,
+            mode: stat.st_mode,
+            links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            device: stat.st_rdev as u32,
+            size_bytes: stat.st_size.cast_unsigned(),
+            blocks: stat.st_blocks.cast_unsigned(),
+            block_bytes: u32::try_from(stat.st_blksize).unwrap_or(0),
+            accessed: (stat.st_atime, stat.st_atime_nsec as u32),
+            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+            etag: None,
+        }
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::RegularFile
+    }
+
+    /// Whether both are of one file with the same bytes, as far as attributes tell.
+    ///
+    /// Every write changes the time of modification, and setting that back changes the other one.
+    pub fn is_same_state(&self, other: &Self) -> bool {
+        self.inode == other.inode
+            && self.mode == other.mode
+            && self.size_bytes == other.size_bytes
+            && self.modified == other.modified
+            && self.changed == other.changed
+            && self.etag == other.etag
+    }
+
+    /// Whether what the kernel knows as one inode stays one: regular files only as long as their bytes do not
+    /// change, so that no page of one state is read by a program that opened another.
+    pub(crate) fn is_same_inode(&self, other: &Self) -> bool {
+        match self.is_file() || other.is_file() {
+            true => self.is_same_state(other),
+            false => {
+                let kind = |meta: &Self| FileType::from_raw_mode(meta.mode);
+                self.inode == other.inode && kind(self) == kind(other)
+            }
+        }
+    }
+
+    /// Whether it was modified at most so long before a moment, in nanoseconds since 1970, or after it.
+    ///
+    /// Clocks of file systems are coarse: a file may be modified again without another time.
+    pub(crate) fn is_modified_within(&self, span_ns: u64, wall_ns: u64) -> bool {
+        let (seconds, nanoseconds) = self.modified;
+        let modified_ns = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        modified_ns + i128::from(span_ns) > i128::from(wall_ns)
+    }
+
+    pub(crate) fn attributes(&self) -> Attributes {
+        let time = |(seconds, nanoseconds): Time| Timestamp { seconds, nanoseconds };
+        Attributes {
+            inode: self.inode,
+            mode: self.mode,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            device: self.device,
+            size_bytes: self.size_bytes,
+            blocks: self.blocks,
+            block_bytes: self.block_bytes,
+            accessed: time(self.accessed),
+            modified: time(self.modified),
+            changed: time(self.changed),
+        }
+    }
+}

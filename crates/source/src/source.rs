@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a mount asks of the storage that it shows.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use terrace_fuse::FileSystemStatus;
+
+use crate::meta::Meta;
+
+/// Storage that is shown as it is: a directory or a bucket.
+///
+/// # Contract
+///
+/// - Paths are relative to the root and contain no `..`; the root is the empty path.
+/// - Symbolic links are never followed: the kernel does that, above the mount.
+/// - Calls may block for as long as the storage does; the caller has a deadline.
+/// - Errors are the numbers that a program on the mount gets.
+pub trait Source: Send + Sync + 'static {
+    /// What errors and logs call it.
+    fn target(&self) -> &str;
+
+    /// Tells this storage from another one, also after a restart: copies of one are none of the other.
+    fn identity(&self) -> &str;
+
+    /// Attributes of what a path names.
+    fn look(&self, path: &Path) -> Result<Meta, Errno>;
+
+    /// Begins to list a directory.
+    fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno>;
+
+    /// Opens a regular file for reading.
+    fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno>;
+
+    /// The target of a symbolic link.
+    fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno>;
+
+    /// Capacity and free space.
+    fn status(&self) -> Result<FileSystemStatus, Errno>;
+}
+
+/// An open file of a source. It stays readable when its name is removed, where the storage allows that.
+pub trait SourceFile: Send + Sync {
+    /// Its attributes now.
+    fn look(&self) -> Result<Meta, Errno>;
+
+    /// Reads from an offset; returns fewer bytes than there is room for only at the end of the file.
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno>;
+}
+
+/// A directory that is being listed.
+pub trait Listing: Send {
+    /// The next names, a bounded number; none at the end.
+    fn next_page(&mut self) -> Result<Vec<Name>, Errno>;
+}
+
+/// A name in a directory, also `.` and `..`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The name.
+    pub name: Box<[u8]>,
+    /// The inode number that programs see.
+    pub inode: u64,
+    /// The kind of file, as in a mode; 0 where it is not known.
+    pub mode: u32,
+}

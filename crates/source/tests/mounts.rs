@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mounts in this process, of a directory that hangs or fails when a test wants it to.
+
+use std::fs::{self, File, FileTimes};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+use terrace_fuse::{FileSystemStatus, MountOptions, Unmounter};
+use terrace_source::{
+    Cache, CacheSettings, Directory, Listing, Meta, Source, SourceFile, SourceMount, SourceOptions,
+};
+
+/// A directory whose calls wait as long as it hangs.
+struct Hanging {
+    inner: Directory,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+    read_bytes: Mutex<u64>,
+}
+
+impl Gate {
+    fn set_closed(&self, is_closed: bool) {
+        *self.is_closed.lock().expect("no panic") = is_closed;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let closed = self.is_closed.lock().expect("no panic");
+        drop(self.opened.wait_while(closed, |is_closed| *is_closed).expect("no panic"));
+    }
+
+    fn read_bytes(&self) -> u64 {
+        *self.read_bytes.lock().expect("no panic")
+    }
+}
+
+impl Source for Hanging {
+    fn target(&self) -> &str {
+        self.inner.target()
+    }
+    fn identity(&self) -> &str {
+        self.inner.identity()
+    }
+    fn look(&self, path: &Path) -> Result<Meta, Errno> {
+        self.gate.pass();
+        self.inner.look(path)
+    }
+    fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
+        self.gate.pass();
+        self.inner.list(path)
+    }
+    fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno> {
+        self.gate.pass();
+        let file = self.inner.open(path)?;
+        Ok(Box::new(HangingFile { file, gate: Arc::clone(&self.gate) }))
+    }
+    fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        self.gate.pass();
+        self.inner.read_link(path)
+    }
+    fn status(&self) -> Result<FileSystemStatus, Errno> {
+        self.gate.pass();
+        self.inner.status()
+    }
+}
+
+struct HangingFile {
+    file: Box<dyn SourceFile>,
+    gate: Arc<Gate>,
+}
+
+impl SourceFile for HangingFile {
+    fn look(&self) -> Result<Meta, Errno> {
+        self.gate.pass();
+        self.file.look()
+    }
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.gate.pass();
+        let read = self.file.read_at(offset_bytes, buffer)?;
+        *self.gate.read_bytes.lock().expect("no panic") += read as u64;
+        Ok(read)
+    }
+}
+
+/// A mounted source with its cache.
+struct Mounted {
+    path: PathBuf,
+    gate: Arc<Gate>,
+    cache: Arc<Cache>,
+    unmounter: Unmounter,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.gate.set_closed(false);
+        let _ = self.unmounter.unmount_lazily();
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.join();
+        }
+    }
+}
+
+/// A temporary directory with `source`, `cache` and `mnt`; `None` where this user may not mount.
+fn ground() -> Option<TempDir> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: mounts are tested as root");
+        return None;
+    }
+    let ground = tempfile::tempdir().expect("a directory");
+    for name in ["source", "mnt"] {
+        fs::create_dir(ground.path().join(name)).expect("room");
+    }
+    Some(ground)
+}
+
+fn write(ground: &TempDir, name: &str, bytes: &[u8]) {
+    let path = ground.path().join("source").join(name);
+    fs::create_dir_all(path.parent().expect("in the source")).expect("room");
+    fs::write(&path, bytes).expect("room");
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let file = File::options().write(true).open(&path).expect("it is there");
+    file.set_times(FileTimes::new().set_modified(old)).expect("it is ours");
+}
+
+fn mount(ground: &TempDir, ttl: Duration, deadline: Duration) -> Mounted {
+    let gate = Arc::new(Gate::default());
+    let inner = Directory::open(&ground.path().join("source")).expect("a directory");
+    let identity = inner.identity().to_string();
+    let source: Arc<dyn Source> = Arc::new(Hanging { inner, gate: Arc::clone(&gate) });
+    let settings = CacheSettings {
+        directory: ground.path().join("cache"),
+        bytes_max: Some(1 << 30),
+        purpose: "a test".into(),
+    };
+    let cache = Arc::new(Cache::open(&settings, &identity).expect("a cache"));
+    let options = SourceOptions {
+        mount: MountOptions::default(),
+        ttl,
+        deadline,
+        threads: 4,
+        passes_through: true,
+    };
+    let path = ground.path().join("mnt");
+    let mounted = SourceMount::new(&source, &cache, &path, &options).expect("mounted");
+    let unmounter = mounted.unmounter();
+    let serving = std::thread::spawn(move || mounted.serve().expect("served"));
+    Mounted { path, gate, cache, unmounter, serving: Some(serving) }
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 251) as u8 ^ at as u8).collect()
+}
+
+/// Longer than any answer takes.
+const PATIENT: Duration = Duration::from_secs(60);
+/// A source that hangs costs this a few times; an answer of a directory takes far less.
+const SHORT: Duration = Duration::from_secs(5);
+
+#[test]
+fn what_is_cached_is_served_while_the_source_hangs() {
+    let Some(ground) = ground() else { return };
+    write(&ground, "a/cached", b"cached");
+    write(&ground, "a/other", b"other");
+    let large = pattern(20 << 20);
+    write(&ground, "a/large", &large);
+    let mounted = mount(&ground, Duration::ZERO, SHORT);
+    let read = |name: &str| fs::read(mounted.path.join(name));
+    assert_eq!(read("a/cached").expect("read"), b"cached");
+    let part = |offset: u64| {
+        let mut part = vec![0; 4096];
+        let file = File::open(mounted.path.join("a/large"))?;
+        file.read_exact_at(&mut part, offset).map(|()| part)
+    };
+    assert_eq!(part(10 << 20).expect("read"), large[10 << 20..(10 << 20) + 4096]);
+    mounted.gate.set_closed(true);
+    for _ in 0..3 {
+        assert_eq!(read("a/cached").expect("a copy"), b"cached");
+        let there = part((10 << 20) + 8192).expect("a block that is there");
+        assert_eq!(there, large[(10 << 20) + 8192..(10 << 20) + 8192 + 4096]);
+    }
+    assert_eq!(read("a/other").expect_err("no copy").kind(), ErrorKind::TimedOut);
+    assert_eq!(part(0).expect_err("no such block").kind(), ErrorKind::TimedOut);
+    assert_eq!(read("a/cached").expect("a copy"), b"cached");
+    mounted.gate.set_closed(false);
+    assert_eq!(read("a/other").expect("it answers again"), b"other");
+    assert_eq!(part(0).expect("it answers again"), large[..4096]);
+}
+
+#[test]
+fn a_warm_start_reads_nothing_from_the_source() {
+    let Some(ground) = ground() else { return };
+    let large = pattern((9 << 20) + 17);
+    write(&ground, "large", &large);
+    write(&ground, "small", b"small");
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    assert!(fs::read(mounted.path.join("large")).expect("read") == large);
+    assert_eq!(fs::read(mounted.path.join("small")).expect("read"), b"small");
+    let once = (9 << 20) + 17 + 5;
+    assert_eq!(mounted.gate.read_bytes(), once, "each byte is read once");
+    assert_eq!(mounted.cache.report().fetched_bytes, once);
+    drop(mounted);
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    assert!(fs::read(mounted.path.join("large")).expect("read") == large);
+    assert_eq!(fs::read(mounted.path.join("small")).expect("read"), b"small");
+    assert_eq!(mounted.gate.read_bytes(), 0);
+    let report = mounted.cache.report();
+    assert_eq!((report.hits, report.misses), (2, 0));
+}
+
+#[test]
+fn many_readers_of_one_file_fetch_it_once() {
+    let Some(ground) = ground() else { return };
+    let bytes = pattern(5 << 20);
+    write(&ground, "file", &bytes);
+    let large = pattern(12 << 20);
+    write(&ground, "large", &large);
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(fs::read(mounted.path.join("file")).expect("read") == bytes));
+            scope.spawn(|| assert!(fs::read(mounted.path.join("large")).expect("read") == large));
+        }
+    });
+    assert_eq!(mounted.gate.read_bytes(), 17 << 20);
+}
+
+#[test]
+fn a_large_file_that_is_overwritten_while_it_is_read_leaves_no_mixed_copy() {
+    let Some(ground) = ground() else { return };
+    let old = pattern(20 << 20);
+    write(&ground, "large", &old);
+    let mounted = mount(&ground, Duration::ZERO, PATIENT);
+    let file = File::open(mounted.path.join("large")).expect("it is there");
+    let mut part = vec![0; 4096];
+    file.read_exact_at(&mut part, 0).expect("read");
+    assert_eq!(part, old[..4096]);
+    let new: Vec<u8> = old.iter().map(|byte| !byte).collect();
+    write(&ground, "large", &new);
+    // The open file is the one that is overwritten.
+    file.read_exact_at(&mut part, 15 << 20).expect("read");
+    assert_eq!(part, new[15 << 20..(15 << 20) + 4096]);
+    assert!(fs::read(mounted.path.join("large")).expect("read") == new);
+    drop(file);
+    drop(mounted);
+    let mounted = mount(&ground, Duration::ZERO, PATIENT);
+    assert!(fs::read(mounted.path.join("large")).expect("read") == new);
+}
+
+#[test]
+fn a_directory_that_is_another_one_is_refused_for_a_cache() {
+    let Some(ground) = ground() else { return };
+    drop(mount(&ground, PATIENT, PATIENT));
+    // As if nothing were mounted there any more.
+    fs::rename(ground.path().join("source"), ground.path().join("away")).expect("renamed");
+    fs::create_dir(ground.path().join("source")).expect("room");
+    let source = Directory::open(&ground.path().join("source")).expect("a directory");
+    let settings = CacheSettings {
+        directory: ground.path().join("cache"),
+        bytes_max: None,
+        purpose: "a test".into(),
+    };
+    let refused = Cache::open(&settings, source.identity()).err().expect("refused").to_string();
+    assert!(refused.contains("copies of another source"), "{refused}");
+}
