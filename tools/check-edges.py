@@ -56,7 +56,7 @@ EDGES = {
     ],
     "cli": [
         "backends", "client", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
-        "replay", "server", "stack", "store", "trace", "transport", "wire",
+        "replay", "server", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip
 

@@ -52,6 +52,7 @@ mod scene;
 mod segments;
 mod service_manager;
 mod silent;
+mod sources;
 mod space;
 mod steering;
 mod suites;

@@ -10,7 +10,6 @@ use std::process::{Command, Stdio};
 
 use terrace_core::Error;
 
-use super::Plan;
 use super::retry::WAITING;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -21,9 +20,14 @@ use crate::service_manager;
 /// What a process is given that was started here.
 pub(super) const DETACHED: &str = "--detached";
 
-/// Starts the process that serves; returns when the file system can be used, or with what kept it
+/// Starts the process that serves `places` with these arguments; returns when the file system can be used, or with what kept it
 /// from that.
-pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
+pub(super) fn start(
+    arguments: &[String],
+    places: &[&Path],
+    is_silent: bool,
+    context: &Context,
+) -> Result<()> {
     let failed = |what| move |error| Error::from_io(what, error);
     // The other process has the same limits, but perhaps no log.
     for note in inherited::settle_daemon() {
@@ -34,7 +38,7 @@ pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
     // Whatever its file is called: as `mount.fuse.terrace` it would read its arguments otherwise.
     command.arg0("terrace");
     command.arg("mount").args(context.is_json.then_some("--json")).arg(DETACHED);
-    command.args(&plan.arguments).arg("--").arg(&plan.store).arg(&plan.directory);
+    command.args(arguments).arg("--").args(places);
     service_manager::hide_from(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed("start a process in the background"))?;
@@ -53,7 +57,7 @@ pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
         return Err(Failure::Reported(status));
     }
     let ready = ready.trim_end();
-    if plan.is_silent {
+    if is_silent {
         // mount(8) prints nothing of a success; that there is nothing to use yet a person has to know.
         if ready.starts_with(WAITING) {
             context.note(ready);

@@ -4,6 +4,7 @@
 mod background;
 mod place;
 mod retry;
+mod source;
 mod words;
 
 use std::cell::Cell;
@@ -52,7 +53,7 @@ const PASS: &str = "mount with passthrough";
 const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/parameters/enable_uring, \
     0 in /proc/sys/kernel/io_uring_disabled, and every processor (taskset, cpuset)";
 
-/// Mount a store as a file system that every program can use
+/// Mount a store, or a directory with a cache, as a file system that every program can use
 ///
 /// Files live on the store's tiers and move between them as its policy decides, also while they are
 /// open. A store may hold several file systems (--name); one that is not there is made, owned by
@@ -83,6 +84,9 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 /// mount(8) calls this command through the link /sbin/mount.fuse.terrace, which is made as below, or through
 /// mount.fuse3 (package fuse3), which adds `dev` and `suid` where `nodev` and `nosuid` are not given, and
 /// looks for the command in /usr/local/bin and /usr/bin. It prints nothing then, unless it fails or waits.
+///
+/// With --source no store is needed: the mount shows an existing directory as it is, read-only, and keeps copies of
+/// what is read below --cache, on a fast disk. Then the directory to mount at is the only argument.
 ///
 /// A mount over the network that comes before its server fails. With `-o retry=TIME` it is tried again for
 /// that time, with `-o bg` in the background and for a week, as mount.nfs does: mount(8) returns with success
@@ -117,9 +121,12 @@ pub(crate) struct Mount {
     degraded: bool,
 
     /// How long names and attributes may be taken for what they were; default: 1s where other
-    /// clients use the files, too, for ever where nobody does
-    #[arg(long, value_name = "DURATION")]
+    /// clients use the files, too, for ever where nobody does. With --source: the directory of the copies
+    #[arg(long, value_name = "DURATION|DIR")]
     cache: Option<String>,
+
+    #[command(flatten)]
+    source: source::Source,
 
     /// Stay in the foreground
     #[arg(long, short = 'f')]
@@ -218,9 +225,14 @@ impl Verb for Mount {
   terrace mount -o ro,noatime ./my-store /mnt/files
   terrace mount --log-file /var/log/files.log terrace://host1,host2:7421/ /mnt/files
   terrace mount --strict terrace://host1/ /mnt/files    sees every write of other clients at once
+  terrace mount --source /mnt/nfs/datasets --cache /nvme/terrace /data    a directory as it is, hot files on NVMe
   ln -s \"$(command -v terrace)\" /sbin/mount.fuse.terrace    once, for /etc/fstab";
 
     fn run(self, context: &Context) -> Result<()> {
+        if self.source.is_given() {
+            return source::run(self, context);
+        }
+        source::refuse_alone(&self)?;
         let is_fake = self.fake;
         let plan = words::plan(self, context)?;
         if is_fake {
@@ -231,7 +243,10 @@ impl Verb for Mount {
         }
         match plan.is_foreground || plan.is_detached {
             true => plan.serve(context),
-            false => background::start(&plan, context),
+            false => {
+                let places = [plan.store.as_ref(), plan.directory.as_path()];
+                background::start(&plan.arguments, &places, plan.is_silent, context)
+            }
         }
     }
 }

@@ -143,7 +143,7 @@ const WORDS: &str = "name=, io=, threads=, uring=, inline=, cache=, log_file=, l
     bg, fg, strict, degraded, private, allow_other";
 
 /// Applies one word of `-o`.
-fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<()> {
+pub(super) fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<()> {
     match word.split_once('=') {
         Some(("name", name)) => arguments.name = name.into(),
         Some(("io", mode)) => {

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Directories that are mounted as they are, behind a cache.
+
+use std::fs::{self, File, FileTimes};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+use serde_json::Value;
+use terrace_core::{Clock, SystemClock};
+
+use crate::scene::{Scene, wait_until};
+
+/// A directory `source` with some files, and mounts of it with the cache `cache`.
+struct Shown {
+    scene: Scene,
+    source: PathBuf,
+}
+
+/// A running mount.
+struct Mounted {
+    process: Child,
+    path: PathBuf,
+}
+
+impl Shown {
+    fn new() -> Option<Self> {
+        let scene = Scene::new()?;
+        let source = scene.directory("source");
+        fs::create_dir(source.join("below")).expect("room");
+        let shown = Self { scene, source };
+        shown.write("small", b"small file");
+        shown.write("below/empty", b"");
+        shown.write("below/long", &pattern(3 << 20, 7));
+        symlink("../small", shown.source.join("below/link")).expect("room");
+        Some(shown)
+    }
+
+    /// Writes a file of the source that was modified a while ago, as files that are copied have to be.
+    fn write(&self, name: &str, bytes: &[u8]) {
+        self.write_aged(name, bytes, Duration::from_secs(100));
+    }
+
+    fn write_aged(&self, name: &str, bytes: &[u8], age: Duration) {
+        let path = self.source.join(name);
+        fs::write(&path, bytes).expect("room");
+        let wall = Duration::from_nanos(SystemClock::default().wall_ns());
+        let modified = std::time::UNIX_EPOCH + wall - age;
+        let file = File::options().write(true).open(&path).expect("it is there");
+        file.set_times(FileTimes::new().set_modified(modified)).expect("it is ours");
+    }
+
+    fn command(&self, how: &[&str]) -> Command {
+        let path = self.scene.directory("mnt");
+        let source = self.source.to_str().expect("UTF-8");
+        let mut command = self.scene.command(["mount", "--json", "-f", "--source", source]);
+        command.args(["--cache", "cache"]).args(how).arg(path);
+        command
+    }
+
+    fn mount(&self, how: &[&str]) -> Mounted {
+        let mut command = self.command(how);
+        command.stdout(Stdio::piped()).stderr(self.scene.log("source"));
+        let mut process = command.spawn().expect("the binary runs");
+        let mut stdout = process.stdout.take().expect("it is a pipe");
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while stdout.read(&mut byte).expect("it prints") == 1 && byte != *b"\n" {
+            line.push(byte[0]);
+        }
+        let ready: Value = serde_json::from_slice(&line).expect("it says that it is ready");
+        assert_eq!(ready["ready"], true);
+        Mounted { process, path: self.scene.path("mnt") }
+    }
+
+    /// What a mount that must fail prints.
+    fn refusal(&self, how: &[&str]) -> String {
+        let output = self.command(how).output().expect("the binary runs");
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("it is text")
+    }
+}
+
+impl Mounted {
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// How many bytes of a file are in the cache.
+    fn cached_bytes(&self, name: &str) -> u64 {
+        let mut value = [0; 32];
+        let length = rustix::fs::getxattr(self.path.join(name), "user.terrace.cached", &mut value);
+        let text = std::str::from_utf8(&value[..length.expect("it has one")]).expect("digits");
+        text.parse().expect("a number")
+    }
+
+    fn unmount(mut self) {
+        rustix::mount::unmount(&self.path, UnmountFlags::empty()).expect("nobody uses it");
+        let status = self.process.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+
+    fn kill(mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it ends");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    (0..bytes as u64).map(|at| (at.wrapping_mul(seed) >> 3) as u8 ^ at as u8).collect()
+}
+
+/// All that `lstat` says of a tree, the bytes of files and the targets of links.
+fn seen(root: &Path) -> Vec<(PathBuf, String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut left = vec![root.to_path_buf()];
+    while let Some(path) = left.pop() {
+        let stat = fs::symlink_metadata(&path).expect("it is there");
+        let bytes = if stat.is_dir() {
+            left.extend(
+                fs::read_dir(&path).expect("listed").map(|entry| entry.expect("a name").path()),
+            );
+            Vec::new()
+        } else if stat.is_symlink() {
+            fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes()
+        } else {
+            fs::read(&path).expect("readable")
+        };
+        // Reading changes the time of the last access.
+        let stat = format!(
+            "{} {:o} {} {} {} {} {} {} {} {}",
+            stat.ino(),
+            stat.mode(),
+            stat.nlink(),
+            stat.uid(),
+            stat.gid(),
+            stat.size(),
+            stat.mtime(),
+            stat.mtime_nsec(),
+            stat.ctime(),
+            stat.ctime_nsec()
+        );
+        found.push((path.strip_prefix(root).expect("below").into(), stat, bytes));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_source_is_shown_as_it_is_and_cannot_be_written() {
+    let Some(shown) = Shown::new() else { return };
+    let secret = shown.source.join("secret");
+    shown.write("secret", b"not for all");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    std::os::unix::fs::chown(&secret, Some(1234), Some(4321)).expect("root may");
+    let many = shown.source.join("many");
+    fs::create_dir(&many).expect("room");
+    for number in 0..2000 {
+        File::create(many.join(format!("file-with-a-rather-long-name-{number}"))).expect("room");
+    }
+    for how in [&[][..], &["--io", "served"]] {
+        let mounted = shown.mount(how);
+        for _ in 0..2 {
+            assert_eq!(seen(&mounted.path), seen(&shown.source), "{how:?}");
+        }
+        for change in [
+            fs::write(mounted.path.join("new"), b"x"),
+            fs::write(mounted.path.join("small"), b"x"),
+            fs::remove_file(mounted.path.join("small")),
+        ] {
+            assert_eq!(change.expect_err("refused").kind(), ErrorKind::ReadOnlyFilesystem);
+        }
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn changes_at_the_source_are_seen() {
+    let Some(shown) = Shown::new() else { return };
+    let mounted = shown.mount(&["--ttl", "0s"]);
+    assert_eq!(mounted.read("small"), b"small file");
+    let mut open = File::open(mounted.path.join("small")).expect("it is there");
+    // As long as before, and modified at the same time; only the time of the change tells.
+    let before = fs::metadata(shown.source.join("small")).expect("it is there");
+    fs::write(shown.source.join("small"), b"SMALL FILE").expect("room");
+    let times = FileTimes::new().set_modified(before.modified().expect("a time"));
+    let file = File::options().write(true).open(shown.source.join("small")).expect("it is there");
+    file.set_times(times).expect("it is ours");
+    assert_eq!(mounted.read("small"), b"SMALL FILE");
+    let mut old = String::new();
+    open.read_to_string(&mut old).expect("an open file stays");
+    assert_eq!(old, "small file");
+    // Replaced by another file, removed, renamed with what is below.
+    shown.write("next", b"replaced");
+    fs::rename(shown.source.join("next"), shown.source.join("small")).expect("renamed");
+    assert_eq!(mounted.read("small"), b"replaced");
+    fs::remove_file(shown.source.join("small")).expect("removed");
+    let missing = fs::read(mounted.path.join("small")).expect_err("it is gone");
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    fs::rename(shown.source.join("below"), shown.source.join("moved")).expect("renamed");
+    assert_eq!(mounted.read("moved/long"), pattern(3 << 20, 7));
+    assert!(!mounted.path.join("below").exists());
+}
+
+#[test]
+fn a_file_that_grows_is_read_to_its_end_and_is_not_copied() {
+    let Some(shown) = Shown::new() else { return };
+    // Modified in the future, as by a server whose clock is ahead: it counts as being written.
+    let path = shown.source.join("log");
+    let ahead = Duration::from_nanos(SystemClock::default().wall_ns()) + Duration::from_secs(3600);
+    let note = |bytes: &[u8]| {
+        let file = File::options().append(true).create(true).open(&path).expect("room");
+        std::io::Write::write_all(&mut &file, bytes).expect("room");
+        let modified = std::time::UNIX_EPOCH + ahead;
+        file.set_times(FileTimes::new().set_modified(modified)).expect("it is ours");
+    };
+    note(b"first,");
+    let mounted = shown.mount(&["--ttl", "0s"]);
+    let mut open = File::open(mounted.path.join("log")).expect("it is there");
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("read");
+    note(b"second");
+    open.read_to_string(&mut text).expect("read on");
+    assert_eq!(text, "first,second");
+    assert_eq!(open.metadata().expect("open").len(), 12);
+    assert_eq!(mounted.cached_bytes("log"), 0);
+}
+
+#[test]
+fn a_restart_is_warm_also_after_a_kill() {
+    let Some(shown) = Shown::new() else { return };
+    let mounted = shown.mount(&[]);
+    let expected = seen(&mounted.path);
+    assert_eq!(mounted.cached_bytes("below/long"), 3 << 20);
+    mounted.kill();
+    let mounted = shown.mount(&[]);
+    assert_eq!(mounted.cached_bytes("below/long"), 3 << 20, "before anything is read");
+    assert_eq!(seen(&mounted.path), expected);
+    mounted.unmount();
+    // Bytes that changed under the same attributes show that they come from the cache.
+    let copies = copies(&shown);
+    let copy = copies.iter().find(|path| fs::metadata(path).is_ok_and(|found| found.len() == 10));
+    let copy = File::options().write(true).open(copy.expect("there is a copy")).expect("ours");
+    copy.write_all_at(b"MARK", 0).expect("room");
+    let mounted = shown.mount(&[]);
+    assert_eq!(mounted.read("small"), b"MARKl file");
+    // A change at the source while nothing was mounted makes the copy void.
+    mounted.unmount();
+    shown.write("small", b"other file");
+    let mounted = shown.mount(&[]);
+    assert_eq!(mounted.read("small"), b"other file");
+}
+
+/// The files of the cache.
+fn copies(shown: &Shown) -> Vec<PathBuf> {
+    let root = shown.scene.path("cache/copies");
+    let directories = fs::read_dir(root).expect("there are copies");
+    let files =
+        directories.flat_map(|one| fs::read_dir(one.expect("readable").path()).expect("one"));
+    files.map(|entry| entry.expect("readable").path()).collect()
+}
+
+#[test]
+fn a_kill_while_files_are_copied_leaves_no_wrong_bytes() {
+    let Some(shown) = Shown::new() else { return };
+    let expected: Vec<_> =
+        (0..40).map(|seed| pattern((1 << 20) + 12_345 * seed, seed as u64)).collect();
+    for (number, bytes) in expected.iter().enumerate() {
+        shown.write(&format!("f{number}"), bytes);
+    }
+    for round in 0..6 {
+        let mounted = shown.mount(&["--threads", "8"]);
+        let readers: Vec<_> = (0..4)
+            .map(|reader| {
+                let path = mounted.path.clone();
+                std::thread::spawn(move || {
+                    // The mount ends below them.
+                    (0..40)
+                        .filter(|file| {
+                            fs::read(path.join(format!("f{}", (file * 7 + reader) % 40))).is_ok()
+                        })
+                        .count()
+                })
+            })
+            .collect();
+        wait_until("some copies are made", || {
+            shown.scene.path("cache/copies").exists() && copies(&shown).len() > 4 * (round + 1)
+        });
+        mounted.kill();
+        for reader in readers {
+            reader.join().expect("a reader ends");
+        }
+    }
+    let mounted = shown.mount(&[]);
+    for (number, bytes) in expected.iter().enumerate() {
+        assert!(mounted.read(&format!("f{number}")) == *bytes, "f{number}");
+    }
+    assert_eq!(fs::read_dir(shown.scene.path("cache/drafts")).expect("there").count(), 0);
+}
+
+#[test]
+fn a_full_cache_gives_up_what_was_not_used_for_longest() {
+    let Some(shown) = Shown::new() else { return };
+    for number in 0..12 {
+        shown.write(&format!("f{number}"), &pattern(1 << 20, number));
+    }
+    let mounted = shown.mount(&["--cache-size", "5MiB"]);
+    for number in 0..12 {
+        assert!(mounted.read(&format!("f{number}")) == pattern(1 << 20, number));
+    }
+    assert_eq!(mounted.cached_bytes("f0"), 0);
+    assert_eq!(mounted.cached_bytes("f11"), 1 << 20);
+    let sizes = copies(&shown).into_iter().map(|path| fs::metadata(path).expect("there").len());
+    assert!(sizes.sum::<u64>() <= 5 << 20);
+    // What does not fit at all is read all the same.
+    shown.write("large", &pattern(6 << 20, 3));
+    assert!(mounted.read("large") == pattern(6 << 20, 3));
+    assert_eq!(mounted.cached_bytes("large"), 0);
+}
+
+#[test]
+fn a_reader_that_samples_a_large_file_fetches_only_what_it_touches() {
+    let Some(shown) = Shown::new() else { return };
+    let bytes = pattern((40 << 20) + 4321, 11);
+    shown.write("large", &bytes);
+    let mounted = shown.mount(&[]);
+    let sample = |mounted: &Mounted, offset: usize| {
+        let file = File::open(mounted.path.join("large")).expect("it is there");
+        let mut part = vec![0; 5000];
+        file.read_exact_at(&mut part, offset as u64).expect("read");
+        assert!(part == bytes[offset..offset + 5000], "{offset}");
+    };
+    sample(&mounted, 20 << 20);
+    assert_eq!(mounted.cached_bytes("large"), 1 << 20);
+    // Over the border of two blocks, and at the end.
+    sample(&mounted, (30 << 20) - 2000);
+    sample(&mounted, bytes.len() - 5000);
+    assert_eq!(mounted.cached_bytes("large"), (4 << 20) + 4321);
+    mounted.kill();
+    let mounted = shown.mount(&[]);
+    assert_eq!(mounted.cached_bytes("large"), (4 << 20) + 4321, "the map outlives the process");
+    assert!(mounted.read("large") == bytes);
+    wait_until("all is there", || mounted.cached_bytes("large") == bytes.len() as u64);
+    assert!(mounted.read("large") == bytes, "now an ordinary copy");
+    mounted.unmount();
+    // Whole by now: as long as the file, without a map behind it.
+    let lengths: Vec<_> =
+        copies(&shown).iter().map(|copy| fs::metadata(copy).expect("one").len()).collect();
+    assert!(lengths.contains(&(bytes.len() as u64)), "{lengths:?}");
+    // Another state of the file: no block of the old one is used.
+    let other = pattern((40 << 20) + 4321, 13);
+    shown.write_aged("large", &other, Duration::from_secs(50));
+    let mounted = shown.mount(&[]);
+    assert!(mounted.read("large") == other);
+}
+
+#[test]
+fn a_large_file_that_does_not_fit_is_read_past_the_cache() {
+    let Some(shown) = Shown::new() else { return };
+    let bytes = pattern(24 << 20, 17);
+    shown.write("large", &bytes);
+    let mounted = shown.mount(&["--cache-size", "10MiB"]);
+    for _ in 0..2 {
+        assert!(mounted.read("large") == bytes);
+    }
+    let cached_bytes = mounted.cached_bytes("large");
+    assert!(cached_bytes > 0 && cached_bytes <= 10 << 20, "{cached_bytes}");
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why() {
+    let Some(shown) = Shown::new() else { return };
+    let mounted = shown.mount(&[]);
+    let busy = shown.refusal(&[]);
+    let process = format!("process={}", mounted.process.id());
+    assert!(busy.contains(&process) && busy.contains("purpose=\\\"mount of"), "{busy}");
+    mounted.unmount();
+    let source = shown.source.to_str().expect("UTF-8").to_string();
+    let refused = |arguments: &[&str], text: &str| {
+        let mountpoint = shown.scene.directory("mnt");
+        let mut command = shown.scene.command(["mount", "-f"]);
+        let output = command.args(arguments).arg(mountpoint).output().expect("the binary runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && errors.contains(text), "{arguments:?}: {errors}");
+    };
+    let in_source = format!("{source}/cache");
+    refused(&["--source", "missing", "--cache", "c"], "not found source=missing");
+    refused(&["--source", "source/small", "--cache", "c"], "it is no directory");
+    refused(&["--source", &source], "--source needs --cache DIR");
+    refused(&["--source", &source, "--cache", &in_source], "the cache is in the source");
+    refused(&["--source", &source, "--cache", "store"], "holds something else");
+    refused(&["--source", &source, "--cache", "/proc/terrace"], "cannot open the cache");
+    refused(&["--source", "fast", "--cache", "cache"], "copies of another source");
+    refused(&["--source", &source, "--cache", "c", "--strict"], "for the mount of a store");
+    refused(&["--ttl", "1s", "store"], "for --source option=--ttl");
+}
+
+#[test]
+fn a_source_that_hangs_holds_up_only_what_is_not_cached() {
+    let Some(shown) = Shown::new() else { return };
+    // The source is itself a mount, whose process is stopped.
+    let mut below = shown.scene.mount("hanging", &[]);
+    let write = |name: &str, bytes: &[u8]| {
+        let path = below.path().join(name);
+        fs::write(&path, bytes).expect("room");
+        let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let file = File::options().write(true).open(&path).expect("it is there");
+        file.set_times(FileTimes::new().set_modified(old)).expect("it is ours");
+    };
+    fs::create_dir(below.path().join("in")).expect("room");
+    write("in/cached", &pattern(20_000, 1));
+    write("in/other", &pattern(20_000, 2));
+    let shown = Shown { source: below.path().into(), scene: shown.scene };
+    let mounted = shown.mount(&["--ttl", "0s", "--deadline", "5s"]);
+    assert_eq!(mounted.read("in/cached"), pattern(20_000, 1));
+    below.set_silent(true);
+    assert_eq!(mounted.read("in/cached"), pattern(20_000, 1));
+    let error = fs::read(mounted.path.join("in/other")).expect_err("the source does not answer");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(mounted.read("in/cached"), pattern(20_000, 1));
+    below.set_silent(false);
+    wait_until("the source answers", || fs::read(mounted.path.join("in/other")).is_ok());
+    assert_eq!(mounted.read("in/other"), pattern(20_000, 2));
+    mounted.unmount();
+    below.unmount();
+}
