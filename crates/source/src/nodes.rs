@@ -104,10 +104,13 @@ impl Node {
     }
 }
 
+/// The number of a directory, and a name in it.
+type Place = (u64, Box<[u8]>);
+
 pub(crate) struct Nodes {
     next: AtomicU64,
     numbers: RwLock<HashMap<u64, Arc<Node>>>,
-    places: Mutex<HashMap<(u64, Box<[u8]>), Arc<Node>>>,
+    places: Mutex<HashMap<Place, Arc<Node>>>,
 }
 
 impl Nodes {
