@@ -33,3 +33,22 @@ def shared(address: str | os.PathLike[str], *, read_only: bool = False) -> Store
             store = Store(text, read_only=read_only)
             _STORES[text, read_only] = store
         return store
+
+
+class Opener:
+    """An address whose store is opened when it is first asked for, and stays open as long as this
+    lives. A copy in another process opens it there."""
+
+    def __init__(self, address: str | os.PathLike[str]) -> None:
+        self.address = os.fspath(address)
+        self._store: Store | None = None
+
+    def store(self) -> Store:
+        """The open store."""
+        store = self._store
+        if store is None or store.closed:
+            store = self._store = shared(self.address)
+        return store
+
+    def __reduce__(self) -> tuple[type[Opener], tuple[str]]:
+        return type(self), (self.address,)

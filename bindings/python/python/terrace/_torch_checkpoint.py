@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from terrace._errors import NotFound
-from terrace._shared import shared
+from terrace._shared import Opener
 
 if TYPE_CHECKING:
     from terrace._store import Store
@@ -46,7 +46,7 @@ class _Checkpoint:
 
     def __init__(self, store: str | os.PathLike[str], name: str | None) -> None:
         super().__init__()
-        self.address = os.fspath(store)
+        self._opener = Opener(store)
         self.name = name
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -66,7 +66,7 @@ class _Checkpoint:
         return self.name.rstrip("/") + "/"
 
     def _store(self) -> Store:
-        return shared(self.address)
+        return self._opener.store()
 
     def _metadata(self) -> Any:
         return pickle.loads(self._store().get(self.prefix + _METADATA))

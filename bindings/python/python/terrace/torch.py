@@ -25,7 +25,7 @@ import torch.distributed
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from terrace._errors import Busy, Error
-from terrace._shared import shared
+from terrace._shared import Opener, shared
 
 if TYPE_CHECKING:
     from terrace._store import Store
@@ -71,12 +71,16 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
     ) -> None:
         if (names is None) == (prefix is None):
             raise ValueError("either names or a prefix is needed")
-        self.address = os.fspath(store)
+        self._opener = Opener(store)
         self.names = list(names) if names is not None else sorted(self._store().list(prefix or ""))
         self.transform = transform
 
+    @property
+    def address(self) -> str:
+        return self._opener.address
+
     def _store(self) -> Store:
-        return shared(self.address)
+        return self._opener.store()
 
     def __len__(self) -> int:
         return len(self.names)
