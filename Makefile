@@ -18,7 +18,8 @@ PYTHON := $(CARGO_TARGET_DIR)/python/bin
 # Python beside that of the bindings, as seen from there.
 PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
 # Benchmarks that use the lab, as seen from there.
-LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay ../benches/peers ../benches/pictures
+LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay ../benches/peers ../benches/pictures \
+	../benches/bindings ../benches/training
 # Those of them whose types are checked.
 TYPED_BENCHES := ../benches/lab ../benches/replay ../benches/peers ../benches/pictures
 # What `terrace demo` is given, for example `make run DEMO=--full`.
@@ -45,6 +46,7 @@ help:
 	@echo "make test   every check and every test, as CI runs them; as root (TERRACE_SKIP=testbed: boots no host)"
 	@echo "make check  the checks alone: edges, licences, links, format, lints, C examples"
 	@echo "make bench  what a store can do and costs, beside its bars"
+	@echo "make bindings-bench  what calls cost from Python and C, and the input of training with PyTorch"
 	@echo "make picture-bench  pages of a million events in Chromium (PICTURES=DIRECTORY keeps screenshots)"
 	@echo "make test-arm64  build for 64-bit ARM, and run the short tests in an emulator"
 	@echo "make test-python  the tests of the Python package alone"
@@ -161,19 +163,36 @@ test-torch: test-wheel
 	@tools/setup.sh --torch
 	$(CARGO_TARGET_DIR)/torch/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
 		$(CARGO_TARGET_DIR)/wheels/debug/terrace-*.whl
-	cd bindings/python && $(CARGO_TARGET_DIR)/torch/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
+	cargo build --locked -p terrace-cli
+	cd bindings/python && PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" $(CARGO_TARGET_DIR)/torch/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
 
 # With PyTorch 2, which has torch.distributed.checkpoint: ranks save and load together.
 test-torch-2: test-wheel
 	@tools/setup.sh --torch-2
 	$(CARGO_TARGET_DIR)/torch-2/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
 		$(CARGO_TARGET_DIR)/wheels/debug/terrace-*.whl
-	cd bindings/python && $(CARGO_TARGET_DIR)/torch-2/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
+	cargo build --locked -p terrace-cli
+	cd bindings/python && PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" $(CARGO_TARGET_DIR)/torch-2/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
 
 # The tests of the C library under valgrind and with the address sanitizer.
 memcheck:
 	@tools/setup.sh --memcheck
 	env --default-signal=INT,TERM,HUP cargo test --locked -p terrace-c --test library -- --ignored
+
+# What calls cost from Python and C, and how much of an accelerator the input of training lets be used.
+bindings-bench: setup-test
+	@tools/setup.sh --bindings-bench --torch-2
+	cargo build --release --locked -p terrace-cli -p terrace-c
+	cargo build --release --locked -p terrace --example call_speed
+	cargo build --release --locked -p terrace-testkit --features s3 --example s3_server
+	cd bindings/python && $(PYTHON)/maturin build --quiet --release --locked --compatibility linux \
+		--interpreter $(PYTHON)/python --out $(CARGO_TARGET_DIR)/wheels/release
+	for place in bindings-bench torch-2; do \
+		$(CARGO_TARGET_DIR)/$$place/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+			$(CARGO_TARGET_DIR)/wheels/release/terrace-*.whl; \
+	done
+	$(CARGO_TARGET_DIR)/bindings-bench/bin/python -P benches/bindings --binaries $(CARGO_TARGET_DIR)/release
+	$(CARGO_TARGET_DIR)/torch-2/bin/python -P benches/training --samples 4000
 
 # For pip on other machines, built as the packages are.
 wheel: setup-test
@@ -262,4 +281,4 @@ test-arm64: setup-test
 
 .PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
 	test-packages host-test slurm-test dashboards-test deploy-check deploy-test test-python test-wheel wheel test-torch \
-	test-torch-2 memcheck rpm-test
+	test-torch-2 memcheck rpm-test bindings-bench

@@ -5,7 +5,8 @@
 # `--pictures` the browser of `make picture-bench`, `--bench` what `make bench` compares with and runs,
 # `--suites` the suites and the applications of others that `make test` runs. `--packages` adds what makes packages,
 # `--testbed` what makes those of Debian and boots hosts for their tests, `--slurm` Slurm, `--torch` a Python beside
-# the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--memcheck` valgrind, `--ansible` one with Ansible and its linter.
+# the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--memcheck` valgrind,
+# `--bindings-bench` one with what `make bindings-bench` compares with, `--ansible` one with Ansible and its linter.
 # `--python` makes a Python beside the build with `terrace-lab`, and with what that, policies in Python and
 # their checks need. Crates are fetched by cargo itself; the tools need no Python packages. While another
 # process holds the lock of the package manager, or this script runs twice, it waits for SETUP_LOCK_SECONDS
@@ -31,6 +32,9 @@ maturin==1.16.* fsspec>=2024.2 zarr>=3 pandas>=2.2 xarray>=2024.10 dask[array]>=
 TORCH_PACKAGES="pytest>=8,<10"
 # With that of PyPI, some 3 GB, which has what Debian's does not: torch.distributed.checkpoint.
 TORCH_2_PACKAGES="torch==2.5.* numpy>=1.24,<3 pytest>=8,<10"
+
+# What benches/bindings compares with.
+BINDINGS_BENCH_PACKAGES="numpy>=1.24,<3 fsspec>=2024.2 s3fs>=2024.2"
 
 # Crates with programs that make packages, and the Python packages that build for an older C library.
 DEB_PACKER="cargo-deb@3.8.0"
@@ -93,6 +97,7 @@ zig=
 ansible=
 torch=
 torch_2=
+bindings_bench=
 monitoring=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -131,6 +136,10 @@ while [ $# -gt 0 ]; do
         ;;
     --torch-2)
         torch_2=yes
+        python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
+        ;;
+    --bindings-bench)
+        bindings_bench=yes
         python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
         ;;
     --ansible)
@@ -303,6 +312,10 @@ fi
 
 if [ -n "$torch_2" ]; then
     python_with "${CARGO_TARGET_DIR:-target}/torch-2" "$TORCH_2_PACKAGES"
+fi
+
+if [ -n "$bindings_bench" ]; then
+    python_with "${CARGO_TARGET_DIR:-target}/bindings-bench" "$BINDINGS_BENCH_PACKAGES"
 fi
 
 if [ -n "$zig" ]; then
