@@ -30,6 +30,9 @@ use crate::recent::{self, RecentNodes};
 use crate::removals::Removals;
 use crate::soon::Soon;
 
+#[cfg(test)]
+mod simulated;
+
 /// What nobody else does to a name for at least this time is put off.
 const ALONE_MIN: Duration = Duration::from_millis(10);
 

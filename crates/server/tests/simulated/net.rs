@@ -13,7 +13,7 @@ use terrace_server::Server;
 use terrace_transport::Transport;
 use terrace_wire::{HEADER_BYTES, Header, Kind, LAST_WORD};
 
-use crate::pipe::Pipe;
+use super::pipe::Pipe;
 
 /// How often, of each frame, something goes wrong.
 #[derive(Clone, Copy, Debug, Default)]
