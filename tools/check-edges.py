@@ -73,7 +73,6 @@ CYCLES = {
     "mount": 3,
     "replay": 2,
     "server": 4,
-    "stack": 20,
     "store": 22,
 }
 

@@ -26,7 +26,7 @@ BOUNDS = {
     "fuzzing": 1,
     "gen": 1,
     "mount": 135,
-    "stack": 277,
+    "stack": 276,
     "store": 288,
 }
 

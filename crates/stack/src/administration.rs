@@ -7,9 +7,10 @@ use terrace_core::Result;
 use terrace_trace::Settings;
 
 use crate::report::{QuotaReport, RecordingReport, ScrubReport, ScrubStatus};
+use crate::runner::recording;
 use crate::scrub::{self, ScrubOptions};
 use crate::watch::{WatchFilter, Watcher};
-use crate::{Stack, Tactics, quota, recording};
+use crate::{Stack, Tactics, quota};
 
 impl Stack {
     /// Limits what a namespace may hold; `None` leaves a limit as it is. Less than it holds

@@ -10,9 +10,9 @@ use terrace_core::{Access, Error, ErrorKind, Outcome, Result, Stat, TierIndex};
 
 use crate::account::Class;
 use crate::entry::{Accounted, Entry, Segment};
-use crate::mover::{MoveRequest, MoveWish};
 use crate::shape::left_on;
 use crate::shared::Shared;
+use crate::shared::moves::{MoveRequest, MoveWish};
 use crate::sparse::{Others, STEP_BYTES, blocks};
 use crate::tiers::TierState;
 

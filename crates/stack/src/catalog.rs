@@ -10,16 +10,15 @@ use terrace_core::{Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Tic
 
 use crate::changes::{Changes, LogPieces, Noted, Noting};
 use crate::codec::{Reader, Writer, corrupt};
-use crate::copy::Touched;
+use crate::format::{APPLICATION, GARBAGE};
 use crate::header::Header;
 use crate::log::LogPoint;
 use crate::record::{Place, Record, TierNumbers};
 use crate::thrift::Thrifty;
+use crate::touched::Touched;
 
 pub(crate) const HEADER_KEY: &[u8] = b"h";
 pub(crate) const OBJECT: u8 = b'o';
-pub(crate) const GARBAGE: u8 = b'g';
-pub(crate) const APPLICATION: u8 = b'k';
 const HISTORY: u8 = b'y';
 const POLICY_STATE: u8 = b'p';
 const SUPERBLOCK_KEY: &[u8] = b"s";

@@ -9,11 +9,12 @@ use terrace_core::{Error, ErrorKind, EventKind, Result, Role, TierIndex};
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
-use crate::drops::Drop as Superseded;
-use crate::entry::{Entry, Location, Segment, Site};
+use crate::entry::{Entry, Segment};
 use crate::ledger::Timed;
-use crate::promises;
 use crate::shared::Shared;
+use crate::shared::drops::Drop as Superseded;
+use crate::shared::promises;
+use crate::site::{Location, Site};
 
 /// Objects that are synced one by one; where there are more, whole tiers are: a sync of a file takes
 /// about 0.2 ms on a disk, one of a file system with a thousand new files about 10 ms.

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, KvRange, Pair, Result, Txn};
 
-use crate::catalog::{APPLICATION, GARBAGE};
-use crate::doubt::DOUBTFUL;
+use crate::format::{APPLICATION, DOUBTFUL, GARBAGE};
 use crate::log::{LogPoint, RECORD_BYTES_MAX};
 use crate::pair_block::push_pair;
 

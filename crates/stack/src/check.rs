@@ -13,10 +13,10 @@ use crate::doubt;
 use crate::entry::Entry;
 use crate::files::{self, FileName};
 use crate::marks;
-use crate::promises::{self, PromiseRow};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::report::{CheckReport, Problem};
 use crate::shared::Shared;
+use crate::shared::promises::{self, PromiseRow};
 use crate::tiers::TierState;
 
 /// How often progress is told, in objects.

@@ -13,14 +13,15 @@ use terrace_core::{
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::certain::SINGLE_SYNCS_MAX;
-use crate::drops::Drop as Superseded;
 use crate::entries::{Claim, Found, Opened, load_claimed};
-use crate::entry::{Entry, Pending, Segment, Site};
+use crate::entry::{Entry, Segment};
 use crate::object::StackObject;
-use crate::promises;
 use crate::record::{Owner, Place, Record, SegmentRecord};
 use crate::ring::{Change, Created, Took};
 use crate::shared::Shared;
+use crate::shared::drops::Drop as Superseded;
+use crate::shared::promises;
+use crate::site::{Pending, Site};
 use crate::usage::Counted;
 
 /// A new object before its record is committed.

@@ -11,11 +11,9 @@ use terrace_core::{ErrorKind, Key, Result};
 
 use crate::account::Class;
 use crate::catalog::{Catalog, GarbageRow, Write};
+use crate::format::DOUBTFUL;
 use crate::report::Problem;
 use crate::shared::Shared;
-
-/// The first byte of the keys of these rows in the catalog.
-pub(crate) const DOUBTFUL: u8 = b'd';
 
 /// Notes a file in doubt.
 pub(crate) fn note(row: &GarbageRow, catalog: &Catalog) -> Write<'static> {

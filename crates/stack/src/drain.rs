@@ -4,8 +4,8 @@
 //! A drain is a mark in the header, so that it goes on after a restart. What it does is done by the
 //! mover; here is who asks for it, object by object, until a look at all objects finds nothing.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::{Error, Key, Outcome, Result, TierIndex};
@@ -13,9 +13,10 @@ use terrace_core::{Error, Key, Outcome, Result, TierIndex};
 use crate::account::Class;
 use crate::entry::{Entry, Segment};
 use crate::holds::HELD;
-use crate::mover::{MoveRequest, MoveWish};
 use crate::report::{DrainReport, Stuck};
 use crate::shared::Shared;
+use crate::shared::drains::{Drains, Look, PAUSE_MIN};
+use crate::shared::moves::{MoveRequest, MoveWish};
 use crate::tiers::TierState;
 
 const OPERATION: &str = "drain a tier";
@@ -26,38 +27,11 @@ const PAGE_OBJECTS: usize = 256;
 /// Migrations of one drain that wait or run: enough to keep every thread of the mover busy.
 const MOVES_MAX: usize = 64;
 
-/// First and longest pause after a look at all objects that left something.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// Longest pause after a look at all objects that left something.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Segments that are named of those that cannot move.
 const STUCK_NAMED_MAX: usize = 16;
-
-/// Who moves away what a closed tier holds.
-#[derive(Debug, Default)]
-pub(crate) struct Drains {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    looks: HashMap<TierIndex, Look>,
-    /// Something changed that is worth another look at once.
-    is_woken: bool,
-    pause: Duration,
-}
-
-/// What the latest look at all objects found on a tier.
-#[derive(Clone, Debug, Default)]
-struct Look {
-    /// Files that records named.
-    files: u64,
-    /// Whether nothing was left, also not of what was deleted.
-    is_done: bool,
-    stuck: Vec<Stuck>,
-    stuck_segments: u64,
-}
 
 /// Begins to drain a tier, or makes sure that it goes on.
 pub(crate) fn begin(shared: &Shared, name: &str, tier: TierIndex) -> Result<()> {
@@ -88,7 +62,7 @@ pub(crate) fn cancel(shared: &Shared, tier: TierIndex) -> Result<()> {
     shared.tier(tier).set_draining(false);
     shared.tell_tier(tier, "undrained");
     let is_mine =
-        |one: &crate::mover::Move| one.from == tier && one.request.wish == MoveWish::Drain;
+        |one: &crate::shared::moves::Move| one.from == tier && one.request.wish == MoveWish::Drain;
     shared.mover.cancel_where(shared, is_mine, Duration::ZERO);
     shared.drains.forget(tier);
     Ok(())
@@ -122,30 +96,6 @@ pub(crate) fn report(shared: &Shared, tier: TierIndex) -> Option<DrainReport> {
 }
 
 impl Drains {
-    /// Waits until it is time to look again.
-    pub(crate) fn wait(&self) {
-        let state = crate::lock(&self.state);
-        let pause = state.pause.max(PAUSE_MIN);
-        let is_quiet = |state: &mut State| !state.is_woken;
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, pause, is_quiet)
-            .unwrap_or_else(PoisonError::into_inner);
-        state.is_woken = false;
-    }
-
-    /// Ends a wait.
-    pub(crate) fn wake(&self) {
-        let mut state = crate::lock(&self.state);
-        (state.is_woken, state.pause) = (true, PAUSE_MIN);
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    fn forget(&self, tier: TierIndex) {
-        crate::lock(&self.state).looks.remove(&tier);
-    }
-
     /// Looks once at everything for each tier that is drained.
     pub(crate) fn run(&self, shared: &Arc<Shared>) {
         let mut has_moved = false;

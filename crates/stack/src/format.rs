@@ -12,6 +12,12 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 /// The oldest version that is read.
 pub(crate) const FORMAT_VERSION_MIN: u32 = FORMAT_VERSION - 1;
 
+/// First bytes of the keys of the catalog that more than one module knows: garbage, files in doubt,
+/// pairs of applications.
+pub(crate) const GARBAGE: u8 = b'g';
+pub(crate) const DOUBTFUL: u8 = b'd';
+pub(crate) const APPLICATION: u8 = b'k';
+
 /// The first releases that wrote versions 1, 2, …
 const RELEASES: [&str; FORMAT_VERSION as usize] = ["0.1", "0.2"];
 

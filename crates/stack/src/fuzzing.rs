@@ -8,8 +8,8 @@ use crate::catalog::{self, GarbageRow};
 use crate::format::FORMAT_VERSION;
 use crate::header::Header;
 use crate::history;
-use crate::promises::PromiseRow;
 use crate::record::{Record, TierNumbers};
+use crate::shared::promises::PromiseRow;
 
 /// Reads a record, and returns the bytes that it is written as.
 pub type Reencode = fn(&[u8]) -> Result<Vec<u8>>;

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use terrace_core::{Key, Outcome, Persistency, Result, Slot, TierIndex};
 
-use crate::benefits::Tally;
 use crate::catalog::Write;
 use crate::codec::{Reader, Writer};
 use crate::entry::{Entry, Segment};
-use crate::mover::{Move, MoveWish};
 use crate::report::HistoryReport;
 use crate::shared::Shared;
+use crate::shared::benefits::Tally;
+use crate::shared::moves::{Move, MoveWish};
 
 const VERSION: u8 = 2;
 
@@ -82,7 +82,7 @@ fn measure_with(shared: &Shared, items: &mut [HistoryReport], tallies: &[Tally])
         last.tier == name(tally.to) && last.from.as_deref() == Some(name(tally.from))
     };
     if let Some(tally) = tallies.iter().find(is_of) {
-        last.measured_benefit_s = tally.saved_s(shared);
+        last.measured_benefit_s = tally.saved_s(&shared.tiers);
         last.accesses = tally.accesses;
     }
 }

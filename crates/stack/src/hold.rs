@@ -10,11 +10,12 @@ use std::time::Duration;
 use terrace_core::{Access, EventKind, Object, Open, Persistency, Result, Semantics, Stat};
 
 use crate::account::Class;
-use crate::entry::{Accounted, Entry, Segment, Site};
+use crate::entry::{Accounted, Entry, Segment};
 use crate::holds::Holder;
 use crate::ring::Took;
 use crate::shape::NoRoom;
 use crate::shared::Shared;
+use crate::site::Site;
 use crate::sparse::{Others, Purpose};
 use crate::tiers::{Holding, TierState};
 use crate::{survivors, writers};

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::{GenerationWord, Result, TierIndex};
 
-use crate::entry::{Location, Site};
 use crate::leases::Leases;
+use crate::site::{Location, Site};
 use crate::swap::Swap;
 
 /// A location, replaced as a whole, with the word of those who read past it.

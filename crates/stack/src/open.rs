@@ -14,22 +14,22 @@ use terrace_core::{
 
 use crate::account::Class;
 use crate::catalog::Catalog;
-use crate::drain::Drains;
-use crate::drops::Drops;
 use crate::entries::Entries;
 use crate::format::{self, FORMAT_VERSION};
 use crate::guard::Parking;
 use crate::header::{Header, TierEntry};
 use crate::log::Opening;
-use crate::mover::Mover;
-use crate::placing::{Attendant, Published};
 use crate::quota;
 use crate::record::TierNumbers;
 use crate::recover;
 use crate::ring::Mailbox;
-use crate::runner::Desk;
-use crate::scrub::Scrubbing;
 use crate::shared::Shared;
+use crate::shared::desk::Desk;
+use crate::shared::drains::Drains;
+use crate::shared::drops::Drops;
+use crate::shared::moves::Mover;
+use crate::shared::placing::{Attendant, Published};
+use crate::shared::scrubbing::Scrubbing;
 use crate::slots::Slots;
 use crate::superblock::{self, Stage, is_free, superblock};
 use crate::tiers::{TierState, Tiers};
@@ -195,7 +195,7 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
                  they are until those have closed them"
             ));
         }
-        let lost = crate::promises::load(&shared, !is_clean)?;
+        let lost = crate::reserve::load(&shared, !is_clean)?;
         if lost > 0 {
             notes.push(format!(
                 "{lost} objects lost room behind their ends that was promised to them: their tiers \

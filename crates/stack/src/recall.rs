@@ -11,9 +11,9 @@ use terrace_core::{Error, ErrorKind, Outcome, Placement, Result, TierIndex};
 
 use crate::account::Class;
 use crate::entry::{Entry, Segment};
-use crate::mover::{MoveRequest, MoveWish};
 use crate::shape::left_on;
 use crate::shared::Shared;
+use crate::shared::moves::{MoveRequest, MoveWish};
 
 const OPERATION: &str = "recall a segment to change it";
 

@@ -15,12 +15,12 @@ use terrace_core::{
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::doubt;
-use crate::drops::Drop as Superseded;
-use crate::entry::Site;
 use crate::files::{self, FileName};
 use crate::header::Header;
 use crate::record::{Owner, Place, Record, SegmentRecord};
 use crate::shared::Shared;
+use crate::shared::drops::Drop as Superseded;
+use crate::site::Site;
 
 /// Objects whose changed records are committed together.
 const BATCH: usize = 256;

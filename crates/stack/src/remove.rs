@@ -59,7 +59,7 @@ pub(crate) fn remove(shared: &Shared, name: &str, tier: TierIndex) -> Result<()>
 }
 
 fn check_empty(shared: &Shared, tier: TierIndex, state: &TierState) -> Result<()> {
-    let touches = |one: &crate::mover::Move| one.from == tier || one.request.to == tier;
+    let touches = |one: &crate::shared::moves::Move| one.from == tier || one.request.to == tier;
     if !shared.mover.cancel_where(shared, touches, MOVES_TIME_MAX) {
         return Err(Error::new(ErrorKind::Busy, OPERATION)
             .because("a migration to it or from it does not end"));

@@ -11,13 +11,14 @@ use terrace_core::{
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
-use crate::drops::Drop as Superseded;
-use crate::entry::{Accounted, Entry, Segment, Site};
+use crate::entry::{Accounted, Entry, Segment};
 use crate::guard::Closed;
-use crate::promises;
 use crate::record::{Record, SegmentRecord};
 use crate::ring::Took;
 use crate::shared::Shared;
+use crate::shared::drops::Drop as Superseded;
+use crate::shared::promises;
+use crate::site::Site;
 use crate::sparse::{self, Purpose, Wanted};
 use crate::tiers::TierState;
 

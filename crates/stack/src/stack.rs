@@ -17,17 +17,17 @@ use crate::changes::{LogPieces, LogSignal};
 use crate::holds::HELD;
 use crate::keeper::{self, Threads};
 use crate::log::{LogPoint, Opening};
-use crate::mover::{MoveRequest, MoveWish};
 use crate::pairs::Pairs;
 use crate::report::{
     BackupReport, CheckReport, Explanation, Health, LedgerReport, MigrationsReport, MoveReport,
     PolicyReport, RebuildReport, SegmentReport, ShadowReport, TierLatencies, TierReport,
 };
+use crate::runner::recording;
 use crate::shared::Shared;
+use crate::shared::moves::{MoveRequest, MoveWish};
 use crate::tiers::TierState;
 use crate::{
-    Parts, RebuildOptions, Tactics, Tier, add, check, drain, history, open, rebuild, recording,
-    remove, runner,
+    Parts, RebuildOptions, Tactics, Tier, add, check, drain, history, open, rebuild, remove, runner,
 };
 
 /// Many tiers as one backend. Cloning is cheap; all clones are the same stack.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use terrace_core::{Error, ErrorKind, Result};
 
-use crate::entry::{Segment, Site};
+use crate::entry::Segment;
 use crate::shared::Shared;
+use crate::site::Site;
 
 impl Shared {
     /// Refuses a file with fewer bytes than the segment has: `found_bytes`, of `length`.

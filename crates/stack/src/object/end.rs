@@ -9,7 +9,8 @@ use terrace_core::{Error, ErrorKind, Object, Result};
 use super::StackObject;
 use super::write::{Again, Reach, Sent};
 use crate::entry::Segment;
-use crate::promises::{Promised, allocate_behind};
+use crate::reserve::allocate_behind;
+use crate::shared::promises::Promised;
 use crate::sparse;
 
 /// Longest block of a file system: a page of the largest size.

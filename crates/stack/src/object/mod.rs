@@ -17,10 +17,11 @@ use terrace_core::{
 
 use self::write::{Again, Reach, Sent};
 use crate::entries::Opened;
-use crate::entry::{Segment, Site};
+use crate::entry::Segment;
 use crate::holds::Holder;
 use crate::ring::Took;
 use crate::shared::Shared;
+use crate::site::Site;
 
 /// Largest offset: an offset plus a length fits in 63 bits.
 const OFFSET_MAX: u64 = i64::MAX as u64;

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 use terrace_core::{Access, Error, ErrorKind, EventKind, Object, Result};
 
 use super::{StackObject, check_extent};
-use crate::entry::{Location, Segment};
+use crate::entry::Segment;
 use crate::guard::{Closed, Entered};
 use crate::ledger::Timed;
 use crate::ring::Took;
 use crate::shape::NoRoom;
+use crate::site::Location;
 use crate::sparse::{self, Purpose};
 
 /// Why a piece of a write has to be looked at again.

@@ -7,8 +7,9 @@ use terrace_core::{Error, ErrorKind, Key, Kv, KvRange, Result};
 
 use super::Saved;
 use crate::Parts;
-use crate::catalog::{Catalog, GARBAGE, HEADER_KEY, OBJECT};
-use crate::doubt::{self, DOUBTFUL};
+use crate::catalog::{Catalog, HEADER_KEY, OBJECT};
+use crate::doubt;
+use crate::format::{APPLICATION, DOUBTFUL, GARBAGE};
 use crate::header::{Header, TierEntry};
 use crate::record::{Record, TierNumbers};
 
@@ -115,7 +116,7 @@ impl<'a> SavedCatalog<'a> {
             target.transact(&mut |txn| {
                 rows.clone().try_for_each(|(key, value)| txn.put(key, value))
             })?;
-            copied += rows.filter(|(key, _)| key[0] == crate::catalog::APPLICATION).count() as u64;
+            copied += rows.filter(|(key, _)| key[0] == APPLICATION).count() as u64;
         }
     }
 }

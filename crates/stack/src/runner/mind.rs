@@ -15,22 +15,19 @@ use terrace_core::{
 use terrace_policies::calls::Call;
 use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
-use super::desk::{Command, Reply};
-use super::shadow::{Newcomer, Post, Shadow};
+use super::recording;
 use super::witness::Witness;
 use crate::Tactics;
 use crate::account::Class;
 use crate::catalog::Write;
-use crate::mover::{MoveRequest, MoveWish};
-use crate::placing::{Published, Standing};
-use crate::recording;
 use crate::report::{DecisionReport, ParameterReport, PolicyReport};
 use crate::ring::Change;
+use crate::shadow::{ACTIONS_MAX, DECISIONS_MAX, Newcomer, Post, Shadow, describe};
 use crate::shared::Shared;
-use crate::watch::EventTeller;
-
-/// Decisions that are kept for people.
-pub(super) const DECISIONS_MAX: usize = 256;
+use crate::shared::desk::{Command, Reply};
+use crate::shared::moves::{MoveRequest, MoveWish};
+use crate::shared::placing::{Published, Standing};
+use crate::tell::EventTeller;
 
 /// Wishes for tiers or slots that never existed, until a policy counts as broken …
 const NONSENSE_MAX: u64 = 10_000;
@@ -44,9 +41,6 @@ const REST_TIMES: u64 = 49;
 
 /// … but not for longer than this, in nanoseconds.
 const REST_NS_MAX: u64 = 10_000_000;
-
-/// Actions of one round.
-pub(super) const ACTIONS_MAX: usize = 100_000;
 
 /// The policy, what it sees, and what became of its wishes.
 pub(crate) struct Mind {
@@ -677,18 +671,6 @@ impl Mind {
                 .collect(),
             decisions: self.decisions.iter().map(|(_, _, decision)| decision.clone()).collect(),
         });
-    }
-}
-
-/// What an action wants, in words.
-pub(super) fn describe(kind: ActionKind, name: impl Fn(TierIndex) -> Option<String>) -> String {
-    let name = |tier: TierIndex| name(tier).unwrap_or_else(|| format!("tier {tier}"));
-    match kind {
-        ActionKind::Move { to } => format!("move to {}", name(to)),
-        ActionKind::Promote { to } => format!("promote to {}", name(to)),
-        ActionKind::Copy { to } => format!("copy to {}", name(to)),
-        ActionKind::DropCopy { tier } => format!("drop copy on {}", name(tier)),
-        ActionKind::Cancel => "cancel".into(),
     }
 }
 

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policy on its own thread: events in, actions out, and a watchdog over it.
 
-mod desk;
 mod mind;
-mod shadow;
+pub(crate) mod recording;
 mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub(crate) use desk::Desk;
-use desk::{Command, Reply};
 use mind::Mind;
 pub(crate) use mind::{FALLBACK, fallback, tier_views};
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_trace::Writer;
 
 use crate::Tactics;
-use crate::recording;
 use crate::report::{PolicyReport, ShadowReport};
+use crate::shadow;
 use crate::shared::Shared;
+use crate::shared::desk::{Command, Reply};
 
 /// What a caller waits beyond the time that one call of the policy may take.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);

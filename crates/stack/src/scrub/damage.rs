@@ -15,10 +15,11 @@ use super::read::{Found, STEP_BYTES, WRONG_IDENTITY};
 use super::record::is_same;
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
-use crate::drops::Drop as Superseded;
-use crate::entry::{Entry, Location, Segment, Site};
+use crate::entry::{Entry, Segment};
 use crate::holds::HELD;
 use crate::record::Place;
+use crate::shared::drops::Drop as Superseded;
+use crate::site::{Location, Site};
 
 /// How an attempt to write a primary anew ended.
 enum Mended {

@@ -9,8 +9,8 @@ mod read;
 mod record;
 mod schedule;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use terrace_core::{Buffer, Error, ErrorKind, Key, Result};
 
@@ -44,24 +44,6 @@ pub struct ScrubOptions {
 impl Default for ScrubOptions {
     fn default() -> Self {
         Self { bytes_per_s: SCRUB_BYTES_PER_S, namespace: None }
-    }
-}
-
-/// One scrub at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Scrubbing {
-    running: Mutex<()>,
-    /// Somebody asks for a scrub: the one in the background lets go.
-    is_asked: AtomicBool,
-    is_running: AtomicBool,
-    /// Before this time nothing is due, nanoseconds since 1970.
-    idle_until_ns: Mutex<u64>,
-}
-
-impl Scrubbing {
-    /// Waits for the end of a scrub that has noticed that the store is closing.
-    pub(crate) fn wait(&self) {
-        drop(crate::lock(&self.running));
     }
 }
 

@@ -13,8 +13,9 @@ use terrace_core::{Key, Result};
 use super::Scrub;
 use super::read::Found;
 use crate::catalog::Write;
-use crate::entry::{Entry, Location, Segment};
+use crate::entry::{Entry, Segment};
 use crate::record::SegmentRecord;
+use crate::site::Location;
 
 impl Scrub<'_> {
     /// Reads the files of a segment without a checksum, and records it.

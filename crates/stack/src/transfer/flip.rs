@@ -9,9 +9,10 @@ use terrace_core::{EventKind, Outcome, Result, Role};
 use super::{ATTEMPTS_MAX, Job, OPERATION, Stop, stop};
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
-use crate::drops::Drop as Superseded;
-use crate::entry::{Location, Site};
-use crate::promises::{self, allocate_behind};
+use crate::reserve;
+use crate::reserve::allocate_behind;
+use crate::shared::drops::Drop as Superseded;
+use crate::site::{Location, Site};
 
 impl Job<'_> {
     /// Makes the clean copy on the target the primary: no bytes are copied.
@@ -110,7 +111,7 @@ impl Job<'_> {
             return Err(stop(Outcome::NoSpace));
         }
         self.flip_with_room(site, &location, others, behind, false).inspect_err(|_| {
-            promises::give_back(self.shared, site);
+            reserve::give_back(self.shared, site);
             tier.account.free(Class::Reserved, behind);
         })
     }

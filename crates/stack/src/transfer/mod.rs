@@ -20,12 +20,13 @@ use terrace_core::{
 use crate::account::Class;
 use crate::catalog::GarbageRow;
 use crate::dirty::Dirty;
-use crate::drops::Drop as Superseded;
-use crate::entry::{Entry, Segment, Site};
+use crate::entry::{Entry, Segment};
 use crate::holds::HELD;
-use crate::mover::{Move, MoveWish};
 use crate::record::Place;
 use crate::shared::Shared;
+use crate::shared::drops::Drop as Superseded;
+use crate::shared::moves::{Move, MoveWish};
+use crate::site::Site;
 use crate::tiers::TierState;
 
 /// Most bytes that are copied while writers wait.

@@ -10,10 +10,11 @@ use super::{FINAL_BYTES_MAX, Job, OPERATION, Stop, Target, stop};
 use crate::account::Class;
 use crate::catalog::Write;
 use crate::dirty::Dirty;
-use crate::entry::{Accounted, Location, Pending, Site};
+use crate::entry::Accounted;
 use crate::ledger::Count;
-use crate::mover::MoveWish;
-use crate::promises::allocate_behind;
+use crate::reserve::allocate_behind;
+use crate::shared::moves::MoveWish;
+use crate::site::{Location, Pending, Site};
 
 impl Job<'_> {
     /// One attempt to switch; false where writers did not pause.

@@ -6,7 +6,6 @@
 //! watches, telling is one relaxed load.
 
 mod notice;
-mod tell;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +18,6 @@ pub use notice::{
     EventNotice, EventsNotice, Happening, MigrationNotice, Notice, NoticeKind, PolicyNotice,
     ScrubNotice, TierNotice, WatchFilter,
 };
-pub(crate) use tell::{Ended, EventTeller, Fill};
 
 /// Watchers at a time.
 const WATCHERS_MAX: usize = 16;
@@ -78,7 +76,7 @@ impl Watches {
 
     /// Tells of something that is about one object, or about all. `what` is only made where
     /// somebody wants it.
-    fn tell(
+    pub(crate) fn tell(
         &self,
         kind: NoticeKind,
         about: Option<&Key>,
@@ -132,6 +130,22 @@ impl Watches {
         for queue in &state.queues {
             crate::lock(&queue.waiting).is_closed = true;
             queue.came.notify_all();
+        }
+    }
+
+    /// Tells of events: each watcher of those that pass its filter.
+    pub(crate) fn tell_events(&self, wall_ns: u64, gathered: &[(Key, EventNotice)]) {
+        let state = crate::lock(&self.state);
+        for queue in &state.queues {
+            if !queue.filter.takes(NoticeKind::Events, None) {
+                continue;
+            }
+            let mine = gathered.iter().filter(|(key, _)| queue.filter.takes_key(key));
+            let events: Vec<_> = mine.map(|(_, event)| event.clone()).collect();
+            if !events.is_empty() {
+                let what = Happening::Events(EventsNotice { events });
+                queue.push(&Arc::new(Told { wall_ns, what }));
+            }
         }
     }
 }
@@ -193,6 +207,12 @@ impl Watcher {
         };
         Ok(Some(Notice { number, wall_ns, what }))
     }
+}
+
+/// Which tiers are above their critical watermark, a bit each.
+#[derive(Debug, Default)]
+pub(crate) struct Fill {
+    pub(crate) full: Mutex<u32>,
 }
 
 impl Drop for Watcher {

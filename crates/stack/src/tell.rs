@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the parts of a stack have to tell.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{Event, Key, Outcome, TierIndex, View};
 
-use super::{
-    EventNotice, EventsNotice, Happening, MigrationNotice, NoticeKind, PolicyNotice, ScrubNotice,
-    TierNotice, Told, Watches,
-};
 use crate::account::Class;
 use crate::history;
-use crate::mover::Move;
 use crate::report::Problem;
 use crate::shared::Shared;
+use crate::shared::moves::Move;
+use crate::watch::{
+    EventNotice, EventsNotice, Fill, Happening, MigrationNotice, NoticeKind, PolicyNotice,
+    ScrubNotice, TierNotice,
+};
 
 /// How often a migration tells how far it is.
 const PROGRESS_NS: u64 = 500_000_000;
@@ -93,14 +92,10 @@ impl Shared {
     }
 }
 
-/// Which tiers are above their critical watermark, a bit each.
-#[derive(Debug, Default)]
-pub(crate) struct Fill(Mutex<u32>);
-
 impl Fill {
     /// Tells of tiers that have become full, or roomy again, since the last look.
     pub(crate) fn look(&self, shared: &Shared) {
-        let mut full = crate::lock(&self.0);
+        let mut full = crate::lock(&self.full);
         for (index, tier) in shared.tiers.indexed() {
             let bit = 1 << index.index();
             // Clean copies make room by themselves.
@@ -168,23 +163,5 @@ impl<'a> EventTeller<'a> {
 impl Drop for EventTeller<'_> {
     fn drop(&mut self) {
         self.pass_on();
-    }
-}
-
-impl Watches {
-    /// Tells of events: each watcher of those that pass its filter.
-    fn tell_events(&self, wall_ns: u64, gathered: &[(Key, EventNotice)]) {
-        let state = crate::lock(&self.state);
-        for queue in &state.queues {
-            if !queue.filter.takes(NoticeKind::Events, None) {
-                continue;
-            }
-            let mine = gathered.iter().filter(|(key, _)| queue.filter.takes_key(key));
-            let events: Vec<_> = mine.map(|(_, event)| event.clone()).collect();
-            if !events.is_empty() {
-                let what = Happening::Events(EventsNotice { events });
-                queue.push(&std::sync::Arc::new(Told { wall_ns, what }));
-            }
-        }
     }
 }

@@ -11,9 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use terrace_core::units::format_duration;
-use terrace_core::{Clock, Hint, Key, Placed, Placement, Placer, TierIndex, panic_text};
-
-use crate::shared::Shared;
+use terrace_core::{Clock, Hint, Key, Placed, Placement, Placer, panic_text};
 
 /// Longest that a create waits for a placer from outside.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -73,48 +71,17 @@ impl Published {
         Self { placer, standing: Arc::clone(standing) }
     }
 
+    /// Whether none of its placers is asked any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.standing.failure().is_some()
+    }
+
     fn call(&self, new: &Placement<'_>) -> Option<Placed> {
         catch_unwind(AssertUnwindSafe(|| self.placer.place(new)))
             .inspect_err(|panic| {
                 self.standing.fail(format!("its placer panicked: {}", panic_text(&**panic)));
             })
             .ok()
-    }
-}
-
-impl Shared {
-    /// Asks the placer. Where it fails, takes too long or names no tier, it is the first tier, as the
-    /// fallback would have it.
-    pub(crate) fn place(&self, new: &Placement<'_>) -> Placed {
-        let first = || Placed::on(TierIndex(0));
-        let published = self.placer.load();
-        if published.standing.failure().is_some() {
-            return first();
-        }
-        let placed = match published.placer.is_foreign() {
-            true => self.attendant.ask(&self.clock, Arc::clone(&published), new),
-            false => published.call(new),
-        };
-        if published.standing.failure().is_some() {
-            self.mailbox.call();
-        }
-        let placed = placed.filter(|placed| self.tiers.get(placed.tier).is_some());
-        let mut placed = placed.unwrap_or_else(first);
-        placed.tier = self.written_instead_of(placed.tier);
-        placed
-    }
-
-    /// The tier that takes new data in place of one that takes whole objects only: the next more
-    /// preferred one, else the next less preferred one.
-    fn written_instead_of(&self, tier: TierIndex) -> TierIndex {
-        let is_written =
-            |tier: &TierIndex| self.tiers.get(*tier).is_some_and(|state| !state.is_whole());
-        if is_written(&tier) {
-            return tier;
-        }
-        let before = (0..tier.0).rev();
-        let behind = tier.0..self.tiers.len() as u8;
-        before.chain(behind).map(TierIndex).find(is_written).unwrap_or(tier)
     }
 }
 
@@ -149,6 +116,19 @@ struct Question {
 }
 
 impl Attendant {
+    /// Asks the placer that was published last. `None` where it fails or takes too long.
+    pub(crate) fn place(
+        &self,
+        clock: &Arc<dyn Clock>,
+        published: &Arc<Published>,
+        new: &Placement<'_>,
+    ) -> Option<Placed> {
+        match published.placer.is_foreign() {
+            true => self.ask(clock, Arc::clone(published), new),
+            false => published.call(new),
+        }
+    }
+
     /// Hands a placement over and waits for the answer. `None` where none came in time.
     fn ask(
         &self,

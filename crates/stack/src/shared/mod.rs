@@ -1,5 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all parts of a stack share.
+//!
+//! The files of this folder own the state of one part each: its fields, its locks, and what can be
+//! done with them alone. What takes [`Shared`] is in a module of the part itself, which imports its
+//! state from here; nothing here imports such a module.
+
+pub(crate) mod benefits;
+pub(crate) mod desk;
+pub(crate) mod drains;
+pub(crate) mod drops;
+pub(crate) mod moves;
+pub(crate) mod placing;
+pub(crate) mod promises;
+pub(crate) mod recording;
+pub(crate) mod scrubbing;
+pub(crate) mod written;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,29 +23,30 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use terrace_core::{
-    Access, Backend, Clock, Error, ErrorKind, Event, EventKind, Failpoints, Outcome, Result,
-    TierIndex,
+    Access, Backend, Clock, Error, ErrorKind, Event, EventKind, Failpoints, Outcome, Placed,
+    Placement, Result, TierIndex,
 };
 
+use self::benefits::Benefits;
+use self::desk::Desk;
+use self::drains::Drains;
+use self::drops::Drops;
+use self::moves::Mover;
+use self::placing::{Attendant, Published};
+use self::promises::Promises;
+use self::recording::Recording;
+use self::scrubbing::Scrubbing;
+use self::written::Written;
 use crate::Settings;
 use crate::account::Class;
-use crate::benefits::Benefits;
 use crate::catalog::Catalog;
-use crate::drain::Drains;
-use crate::drops::Drops;
 use crate::entries::Entries;
-use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
+use crate::entry::{Accounted, Entry, Segment};
 use crate::guard::Parking;
-use crate::holds::Written;
 use crate::leases::Leases;
 use crate::log::Opening;
-use crate::mover::Mover;
-use crate::placing::{Attendant, Published};
-use crate::promises::Promises;
-use crate::recording::Recording;
 use crate::ring::{Change, Mailbox, Posted, Took};
-use crate::runner::Desk;
-use crate::scrub::Scrubbing;
+use crate::site::{Location, Pending, Site};
 use crate::slots::Slots;
 use crate::sparse::Others;
 use crate::thrift;
@@ -158,6 +174,37 @@ impl Shared {
     /// Refuses what grows where the disk of the catalog has room only for what makes room.
     pub(crate) fn check_room(&self, operation: &'static str) -> Result<()> {
         if self.catalog.kv().has_room() { Ok(()) } else { Err(thrift::refusal(operation)) }
+    }
+
+    /// Asks the placer. Where it fails, takes too long or names no tier, it is the first tier, as the
+    /// fallback would have it.
+    pub(crate) fn place(&self, new: &Placement<'_>) -> Placed {
+        let first = || Placed::on(TierIndex(0));
+        let published = self.placer.load();
+        if published.has_failed() {
+            return first();
+        }
+        let placed = self.attendant.place(&self.clock, &published, new);
+        if published.has_failed() {
+            self.mailbox.call();
+        }
+        let placed = placed.filter(|placed| self.tiers.get(placed.tier).is_some());
+        let mut placed = placed.unwrap_or_else(first);
+        placed.tier = self.written_instead_of(placed.tier);
+        placed
+    }
+
+    /// The tier that takes new data in place of one that takes whole objects only: the next more
+    /// preferred one, else the next less preferred one.
+    fn written_instead_of(&self, tier: TierIndex) -> TierIndex {
+        let is_written =
+            |tier: &TierIndex| self.tiers.get(*tier).is_some_and(|state| !state.is_whole());
+        if is_written(&tier) {
+            return tier;
+        }
+        let before = (0..tier.0).rev();
+        let behind = tier.0..self.tiers.len() as u8;
+        before.chain(behind).map(TierIndex).find(is_written).unwrap_or(tier)
     }
 
     /// A location with the best site for reading chosen.

@@ -13,28 +13,34 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use terrace_core::{
-    Actions, Canceller, Error, Event, Result, SegmentView, TierView, View, panic_text,
+    ActionKind, Actions, Canceller, Error, Event, Result, SegmentView, TierIndex, TierView, View,
+    panic_text,
 };
 
 use self::world::World;
-use super::mind::{ACTIONS_MAX, DECISIONS_MAX, describe};
 use crate::Tactics;
 use crate::report::{DecisionReport, ParameterReport, ShadowReport};
+
+/// Decisions that are kept for people.
+pub(crate) const DECISIONS_MAX: usize = 256;
+
+/// Actions of one round of a policy, also of one that decides.
+pub(crate) const ACTIONS_MAX: usize = 100_000;
 
 /// Rounds that a shadow may be behind.
 const BEHIND_MAX: usize = 256;
 
 /// A segment that was created, and the size that its application said it will have.
-pub(super) type Newcomer = (SegmentView, Option<u64>);
+pub(crate) type Newcomer = (SegmentView, Option<u64>);
 
 /// What happened since the round before.
-pub(super) struct Post {
-    pub(super) now_ns: u64,
-    pub(super) wall_ns: u64,
-    pub(super) tiers: Vec<TierView>,
-    pub(super) events: Vec<Event>,
+pub(crate) struct Post {
+    pub(crate) now_ns: u64,
+    pub(crate) wall_ns: u64,
+    pub(crate) tiers: Vec<TierView>,
+    pub(crate) events: Vec<Event>,
     /// The segments that `Create` events are about, in their order.
-    pub(super) created: VecDeque<Newcomer>,
+    pub(crate) created: VecDeque<Newcomer>,
 }
 
 /// A shadow, as the thread of the policy that decides has it.
@@ -46,7 +52,7 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// Begins with everything as `view` shows it.
-    pub(super) fn start(tactics: Tactics, view: View, wall_ns: u64) -> Result<Self> {
+    pub(crate) fn start(tactics: Tactics, view: View, wall_ns: u64) -> Result<Self> {
         let (posts, taken) = sync_channel(BEHIND_MAX);
         let report = ShadowReport {
             name: tactics.name.clone(),
@@ -69,14 +75,14 @@ impl Shadow {
     }
 
     /// Shows it what happened; never waits.
-    pub(super) fn show(&self, post: Post) {
+    pub(crate) fn show(&self, post: Post) {
         if let Err(TrySendError::Full(_)) = self.posts.try_send(post) {
             self.end(&format!("it fell {BEHIND_MAX} rounds behind"));
         }
     }
 
     /// Lets it decide no longer; the first reason stays.
-    pub(super) fn end(&self, why: &str) {
+    pub(crate) fn end(&self, why: &str) {
         crate::lock(&self.report).ended.get_or_insert_with(|| why.into());
         self.cancel();
     }
@@ -87,7 +93,7 @@ impl Shadow {
         }
     }
 
-    pub(super) fn report(&self) -> ShadowReport {
+    pub(crate) fn report(&self) -> ShadowReport {
         crate::lock(&self.report).clone()
     }
 }
@@ -184,5 +190,17 @@ impl Life {
         report.decisions.extend(decisions);
         let old = report.decisions.len().saturating_sub(DECISIONS_MAX);
         report.decisions.drain(..old);
+    }
+}
+
+/// What an action wants, in words.
+pub(crate) fn describe(kind: ActionKind, name: impl Fn(TierIndex) -> Option<String>) -> String {
+    let name = |tier: TierIndex| name(tier).unwrap_or_else(|| format!("tier {tier}"));
+    match kind {
+        ActionKind::Move { to } => format!("move to {}", name(to)),
+        ActionKind::Promote { to } => format!("promote to {}", name(to)),
+        ActionKind::Copy { to } => format!("copy to {}", name(to)),
+        ActionKind::DropCopy { tier } => format!("drop copy on {}", name(tier)),
+        ActionKind::Cancel => "cancel".into(),
     }
 }

@@ -9,9 +9,9 @@ use terrace_core::{Canceller, Result};
 use terrace_policies::calls::{Call, Calls};
 use terrace_trace::Writer;
 
-use super::shadow::Shadow;
 use crate::Tactics;
 use crate::report::PolicyReport;
+use crate::shadow::Shadow;
 
 /// What the policy's thread is asked to do between two batches.
 pub(crate) enum Command {
@@ -106,12 +106,12 @@ impl Desk {
     }
 
     /// Of the policy whose turn it is from here on.
-    pub(super) fn set_canceller(&self, canceller: Option<Canceller>) {
+    pub(crate) fn set_canceller(&self, canceller: Option<Canceller>) {
         self.calls.set_canceller(canceller);
     }
 
     /// Ends the call that a policy hangs in, where that can be done.
-    pub(super) fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.calls.cancel();
     }
 
@@ -140,11 +140,11 @@ impl Desk {
     }
 
     /// Does something with the shadow, where there is one.
-    pub(super) fn with_shadow<T>(&self, act: impl FnOnce(&Shadow) -> T) -> Option<T> {
+    pub(crate) fn with_shadow<T>(&self, act: impl FnOnce(&Shadow) -> T) -> Option<T> {
         crate::lock(&self.shadow).as_ref().map(act)
     }
 
-    pub(super) fn set_shadow(&self, shadow: Option<Shadow>) {
+    pub(crate) fn set_shadow(&self, shadow: Option<Shadow>) {
         *crate::lock(&self.shadow) = shadow;
     }
 

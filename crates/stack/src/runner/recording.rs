@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recording a trace: who starts and ends it, and what there is to say of it.
+//! Starts, bounds and ends the recording of a trace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,66 +7,14 @@ use std::time::Duration;
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_trace::{Origin, Settings, Tier, Writer};
 
+use crate::Tactics;
 use crate::report::RecordingReport;
 use crate::shared::Shared;
-use crate::{Tactics, runner};
-
-/// The trace that is recorded, or the end of the last one.
-#[derive(Default)]
-pub(crate) struct Recording {
-    running: Option<Running>,
-    last: Option<RecordingReport>,
-}
-
-struct Running {
-    writer: Writer,
-    started_wall_ns: u64,
-    /// When it ends by itself, by both clocks.
-    ends: Option<(u64, u64)>,
-}
-
-impl Running {
-    fn report(&self) -> RecordingReport {
-        let settings = self.writer.settings();
-        let report = self.writer.report();
-        RecordingReport {
-            is_running: report.failure.is_none(),
-            directory: settings.directory.display().to_string(),
-            has_decisions: settings.has_decisions,
-            has_hashed_names: settings.salt.is_some(),
-            max_bytes: settings.max_bytes,
-            started_wall_ns: self.started_wall_ns,
-            ends_wall_ns: self.ends.map(|(_, wall_ns)| wall_ns),
-            files: report.files,
-            bytes: report.bytes,
-            records: report.records,
-            summed_up_events: report.summed_up_events,
-            lost_records: report.lost_records,
-            deleted_files: report.deleted_files,
-            failure: report.failure,
-        }
-    }
-}
-
-impl Recording {
-    /// What takes events; `None` where nothing is recorded.
-    pub(crate) fn writer(&mut self) -> Option<&mut Writer> {
-        self.running.as_mut().map(|running| &mut running.writer)
-    }
-
-    /// What takes the policy's inputs and decisions, too.
-    pub(crate) fn decisions(&mut self) -> Option<&mut Writer> {
-        self.writer().filter(|writer| writer.settings().has_decisions)
-    }
-
-    pub(crate) fn report(&self) -> Option<RecordingReport> {
-        self.running.as_ref().map(Running::report).or_else(|| self.last.clone())
-    }
-}
+use crate::shared::recording::Running;
 
 /// Makes a writer for a stack. It waits for the trace's disk; nothing else does.
 pub(crate) fn begin(shared: &Shared, settings: Settings) -> Result<Writer> {
-    let tiers = runner::tier_views(shared);
+    let tiers = super::tier_views(shared);
     let origin = Origin {
         store_id: shared.store_id,
         wall_ns: shared.clock.wall_ns(),
@@ -145,7 +93,7 @@ pub(crate) fn start(
     if crate::lock(&shared.recording).running.is_some() {
         return Err(running_already());
     }
-    runner::record(shared, begin(shared, settings)?, tactics)
+    super::record(shared, begin(shared, settings)?, tactics)
 }
 
 /// Ends the recording after this time.
@@ -166,7 +114,7 @@ pub(crate) fn end_after(shared: &Shared, longest: Duration) -> Result<()> {
 pub(crate) fn stop(shared: &Arc<Shared>) -> Result<RecordingReport> {
     if crate::lock(&shared.recording).running.is_some() {
         // Where the policy does not answer, what it has not seen is not in the trace either.
-        let _ = runner::run_now(shared);
+        let _ = super::run_now(shared);
     }
     end(shared).ok_or_else(|| {
         Error::new(ErrorKind::NotFound, "stop the trace").because("none is recorded")

@@ -12,7 +12,7 @@ use terrace_core::{Event, EventKind, Figures, Key, Slot, TierIndex, View};
 
 use crate::hash::Numbers;
 use crate::ring::Posted;
-use crate::shared::Shared;
+use crate::tiers::Tiers;
 
 /// Accesses of a tier from which on its own speed counts, not only its figures.
 const ACCESSES_MIN: u64 = 100;
@@ -35,18 +35,18 @@ impl Tally {
     }
 
     /// Seconds saved so far; `None` where the figures of the tier before say nothing.
-    pub(crate) fn saved_s(&self, shared: &Shared) -> Option<f64> {
+    pub(crate) fn saved_s(&self, tiers: &Tiers) -> Option<f64> {
         if self.accesses == 0 {
             return Some(0.0);
         }
-        let would_s = self.figures_s * slowness(shared, self.from);
+        let would_s = self.figures_s * slowness(tiers, self.from);
         (would_s > 0.0).then_some(would_s - self.took_ns as f64 * 1e-9)
     }
 }
 
 /// How many times what its figures say a tier has taken since the store was opened.
-fn slowness(shared: &Shared, tier: TierIndex) -> f64 {
-    let tier = shared.tier(tier);
+fn slowness(tiers: &Tiers, tier: TierIndex) -> f64 {
+    let tier = tiers.get(tier).expect("an index is only made for a tier");
     let ledger = tier.ledger.report();
     let accesses = ledger.reads + ledger.writes;
     let figures_s = by_figures_s(&tier.figures, ledger.reads, ledger.read_bytes, false)
