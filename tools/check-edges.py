@@ -73,7 +73,6 @@ CYCLES = {
     "mount": 3,
     "replay": 2,
     "server": 4,
-    "store": 22,
 }
 
 TESTS = re.compile(r"#\[cfg\((?:all\()?test\b.*?\]\s*(?:#\[[^\]]*\]\s*)*(?:pub )?mod \w+ (\{)", re.S)

@@ -309,7 +309,7 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => owned.set_calls(after_events, every),
             Side::Attached(link) => {
-                let every_ns = every.map(crate::control::nanoseconds);
+                let every_ns = every.map(crate::policy::nanoseconds);
                 link.ask(&Call::SetCalls { after_events, every_ns })
             }
         }

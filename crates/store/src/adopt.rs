@@ -4,13 +4,13 @@
 //! Its first files would have the numbers of those that were there before, and with these their
 //! objects: it would read, write over and delete what is not its own.
 
-use terrace_core::{Backend, Cursor, Error, ErrorKind, Key, Result};
+use terrace_core::{Backend, Cursor, Error, ErrorKind, Result};
 use terrace_fs::{NUMBERS_MARGIN, TreeOptions, is_recognized, number_of};
 
 use crate::Store;
 use crate::companions::check_unmarked;
-use crate::files::{MAKE, make_tree};
 use crate::store::Side;
+use crate::trees::{MAKE, first_object, make_tree};
 
 /// Keys that are listed together.
 const PAGE_KEYS: usize = 1000;
@@ -79,19 +79,6 @@ impl Store {
         );
         Err(Error::new(ErrorKind::Exists, MAKE).because(reason).with("key", key))
     }
-}
-
-/// An object of a namespace, if there is any.
-pub(crate) fn first_object(data: &dyn Backend, namespace: &str) -> Result<Option<Key>> {
-    let mut cursor = Some(Cursor::start());
-    while let Some(from) = cursor {
-        let mut page = data.list(namespace, "", &from, 1)?;
-        if let found @ Some(_) = page.keys.pop() {
-            return Ok(found);
-        }
-        cursor = page.next;
-    }
-    Ok(None)
 }
 
 /// The highest number that the objects of a namespace are named by; `None` where there are none.

@@ -4,15 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSliceMut;
 
-use serde::{Deserialize, Serialize};
 use terrace_core::{Backend, ErrorKind, Key, Kv, Open, Result};
 use terrace_fs::{
     Check, Mending, Reached, TreeReport, is_recognized, number_in_place, paths, recorded_stores,
 };
 
 use crate::Store;
-use crate::control::Call;
-use crate::owner::Owned;
+use crate::control::{Call, FilesReport};
+use crate::owned::Owned;
 use crate::store::Side;
 
 const OPERATION: &str = "check a file system";
@@ -20,24 +19,6 @@ const OPERATION: &str = "check a file system";
 /// Places that files are named for: where more is wrong nobody reads on, and a call has to fit into
 /// one frame.
 const PLACES_MAX: usize = 1000;
-
-/// What a check found in one file system of a store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilesReport {
-    /// The file system.
-    pub name: String,
-    /// Whether somebody uses it, so that it was not checked.
-    pub is_in_use: bool,
-    /// The stores over which it lies, where these are several and recorded.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub servers: Vec<String>,
-    /// How the files are reached that places are about, of which was asked.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub paths: BTreeMap<String, Reached>,
-    /// What was found.
-    #[serde(flatten)]
-    pub found: TreeReport,
-}
 
 impl Store {
     /// Checks every file system of the store that nobody uses: names, nodes and objects against each

@@ -16,9 +16,8 @@ use terrace_fs::{
 };
 
 use crate::Store;
-use crate::adopt::first_object;
-use crate::files::{MAKE, OPEN};
 use crate::store::Side;
+use crate::trees::{MAKE, OPEN, first_object};
 
 /// What a file system is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

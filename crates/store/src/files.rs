@@ -2,74 +2,24 @@
 //! File systems of a store: their metadata, here or with whoever owns the store.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_client::{Remote, ReopenGuard};
-use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result};
-use terrace_fs::{FileClock, Metadata, ROOT, Request, Session, Tree, TreeOptions};
+use terrace_core::{Access, Error, ErrorKind, Kv, Result};
+use terrace_fs::{Metadata, ROOT, Request, Session, Tree, TreeOptions};
 
 use crate::Store;
 use crate::companions::{check_marks, create_over};
-use crate::owner::Owned;
+use crate::owned::Owned;
 use crate::remote_files::RemoteFiles;
 use crate::store::Side;
+use crate::trees::{MAKE, OPEN, Planted, open_tree};
 
 /// How long after a file system was opened its files may still be claimed by clients that had them
 /// open before: longer than a client needs to notice and connect again.
 const CLAIM_TIME: Duration = Duration::from_secs(90);
-
-/// The file systems that an owner of a store has opened.
-#[derive(Default)]
-pub(crate) struct Trees {
-    planted: Mutex<HashMap<String, Planted>>,
-    /// The one that is being checked: nobody uses it meanwhile. Locked behind `planted`.
-    checked: Mutex<Option<String>>,
-}
-
-/// An opened file system.
-struct Planted {
-    tree: Arc<Tree>,
-    /// Whether somebody in this process uses it alone.
-    is_taken: bool,
-}
-
-impl Trees {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Planted>> {
-        // Entries are put in and changed as wholes.
-        self.planted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn checked(&self) -> MutexGuard<'_, Option<String>> {
-        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps everybody from a file system until the return value is dropped; `None` where somebody
-    /// uses it.
-    pub(crate) fn keep_out(&self, name: &str) -> Option<Checked<'_>> {
-        let mut planted = self.lock();
-        let mut checked = self.checked();
-        // The map has one; sessions have more.
-        let is_used = |one: &Planted| one.is_taken || Arc::strong_count(&one.tree) > 1;
-        if checked.is_some() || planted.get(name).is_some_and(is_used) {
-            return None;
-        }
-        // What it remembers may not be so afterwards.
-        planted.remove(name);
-        *checked = Some(name.into());
-        Some(Checked(self))
-    }
-}
-
-/// Keeps everybody from a file system.
-pub(crate) struct Checked<'a>(&'a Trees);
-
-impl Drop for Checked<'_> {
-    fn drop(&mut self) {
-        *self.0.checked() = None;
-    }
-}
 
 /// The right to use a file system of an owned store without anybody else, until it is dropped.
 pub struct Alone {
@@ -126,25 +76,6 @@ impl Owned {
         }
         Ok(trees.get_mut(name).expect("it was there or was just put there"))
     }
-}
-
-pub(crate) const OPEN: &str = "open a file system";
-pub(crate) const MAKE: &str = "make a file system";
-
-pub(crate) fn make_tree(kv: &dyn Kv, options: &TreeOptions) -> Result<()> {
-    let mut entropy = [0; 32];
-    terrace_transport::random_bytes(&mut entropy)?;
-    let clock = terrace_core::SystemClock::default();
-    Tree::create(kv, options, &clock, &entropy).map_err(|failure| failure.into_error(MAKE))
-}
-
-fn open_tree(kv: Arc<dyn Kv>, clock: &Arc<dyn Clock>, name: &str) -> Result<Arc<Tree>> {
-    if !Tree::exists(&*kv).map_err(|failure| failure.into_error(OPEN))? {
-        return Err(Error::new(ErrorKind::NotFound, OPEN)
-            .because("the store has none of this name; `terrace mount` makes one")
-            .with("name", name));
-    }
-    Tree::open(kv, FileClock::new(Arc::clone(clock))).map_err(|failure| failure.into_error(OPEN))
 }
 
 impl Store {

@@ -9,7 +9,9 @@ use terrace_core::Result;
 use crate::PolicySource;
 use crate::amend::{Change, amend};
 
-pub use crate::control::fuzzing::Desk;
+mod desk;
+
+pub use self::desk::Desk;
 
 /// The text of a configuration after `terrace policy dry-run` or its like.
 ///

@@ -14,6 +14,7 @@ use terrace_core::{
 };
 use terrace_stack::{Parts, Stack};
 
+use crate::Store;
 use crate::directory::{Directory, sync_directory};
 use crate::lock::Lock;
 use crate::settings::Settings;
@@ -21,7 +22,25 @@ use crate::{policy, tiers};
 
 const OPERATION: &str = "make a store";
 
-pub(crate) fn init(directory: &Directory, settings_text: &str) -> Result<()> {
+impl Store {
+    /// Makes a store in `directory` with the text of its configuration: directories of the
+    /// tiers, catalog, `terrace.toml`. [`crate::Settings::example`] is such a text.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for settings that are wrong, `Unsupported` for the address of servers, `Exists` where a store is already or a tier's
+    /// directory is not empty, `Denied`, `NoSpace`, `Io`. Nothing is left behind then.
+    pub fn init(directory: &Path, settings_text: &str) -> Result<()> {
+        let directory = match directory.to_str() {
+            // An address is no name that anybody wants for a directory.
+            Some(address) => Directory::at(address)?,
+            None => Directory::of(directory)?,
+        };
+        init(&directory, settings_text)
+    }
+}
+
+fn init(directory: &Directory, settings_text: &str) -> Result<()> {
     let settings = Settings::parse(settings_text, "terrace.toml")?.resolved(directory.path())?;
     // Dropped last: what was made is removed under the lock.
     let held;

@@ -10,12 +10,12 @@ mod adopt;
 mod ahead;
 mod amend;
 mod attributes;
+mod backup;
 mod cache_counts;
 mod calibrate;
 mod changed;
 mod check_files;
 mod checkpoint;
-mod cluster;
 mod companions;
 mod control;
 mod delegated;
@@ -34,6 +34,8 @@ mod lock;
 mod membership;
 mod neighbours;
 mod open;
+mod opening;
+mod owned;
 mod owner;
 mod pairs;
 mod policy;
@@ -47,6 +49,7 @@ mod settings;
 mod soon;
 mod store;
 mod tiers;
+mod trees;
 mod url;
 mod visit;
 mod watch;
@@ -55,13 +58,12 @@ pub use amend::policy_section;
 pub use calibrate::{
     CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
 };
-pub use check_files::FilesReport;
 pub use checkpoint::CheckpointUsed;
 pub use companions::{FilesUse, StoresSet};
+pub use control::{FilesReport, Recording, Seen};
 pub use descriptors::make_room_for_descriptors;
 pub use files::Alone;
 pub use policy::Guest;
-pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
 pub use settings::{
@@ -95,4 +97,3 @@ pub use terrace_stack::{
 pub use terrace_stack::{
     MoveKind, MoveTicket, PairChange, Quota, QuotaExceeded, ScrubOptions, Stack,
 };
-pub use watch::Seen;

@@ -8,7 +8,7 @@ use terrace_stack::{Tactics, Tier};
 
 use crate::amend::{self, Change};
 use crate::init::Made;
-use crate::owner::Owned;
+use crate::owned::Owned;
 use crate::settings::Settings;
 use crate::{checkpoint, policy, tiers};
 

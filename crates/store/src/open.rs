@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening: owns the store, or attaches to the process that does.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Failpoints, Kv, Result, SystemClock};
@@ -12,50 +10,56 @@ use terrace_stack::{Parts, Stack, Tactics, Tier};
 use crate::control::Link;
 use crate::descriptors::make_room_for_descriptors;
 use crate::directory::Directory;
-use crate::files::Trees;
 use crate::lock::Lock;
-use crate::owner::{Owned, Owner};
+use crate::opening::{Patience, check_there, stack_settings};
+use crate::owned::Owned;
+use crate::owner::Owner;
 use crate::settings::{PolicySource, Settings};
-use crate::store::{OpenOptions, Side};
+use crate::store::{OpenOptions, Side, Store};
+use crate::trees::Trees;
+use crate::url::Url;
 use crate::{policy, recording, repair, tiers};
 
-/// Longest wait for an owner that starts, stops, or is a command that soon ends.
-const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// The same for one that serves: it will stay, unless it is about to end, as a mount is when `umount`
-/// returns.
-const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
-
-/// First and longest pause between two tries.
-const PAUSE_MIN: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_millis(100);
-
-/// How long somebody waits who wants to own a store.
-pub(crate) struct Patience {
-    clock: Arc<dyn Clock>,
-    begun_ns: u64,
-    pause: Duration,
-}
-
-impl Patience {
-    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
-        Self { clock: Arc::clone(clock), begun_ns: clock.now_ns(), pause: PAUSE_MIN }
+impl Store {
+    /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a
+    /// server `terrace://HOST:PORT` or `terrace+unix:///PATH`, behind several
+    /// `terrace://HOST:PORT,HOST:PORT` or `terrace+map:///PATH`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open_with`].
+    pub fn open(address: &str) -> Result<Store> {
+        Self::open_with(address, OpenOptions::default())
     }
 
-    /// Waits a little for the owner to end; false where that has taken too long by now.
-    pub(crate) fn wait(&mut self, is_served: bool) -> bool {
-        let longest = if is_served { ENDING_TIME_MAX } else { BUSY_TIME_MAX };
-        let waited_ns = self.clock.now_ns().saturating_sub(self.begun_ns);
-        if Duration::from_nanos(waited_ns) >= longest {
-            return false;
+    /// Opens a store as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` (no store there, or a part of it is missing), `Busy` (another process owns it
+    /// and does not serve it), `Invalid` (settings that are wrong, or drop a tier that holds
+    /// objects), `Denied` (a tier of another store, swapped tiers, permissions, a secret that is
+    /// not the server's), `Stale` (an old copy of a tier), `Corrupt`, `NoSpace`, `Unreachable` (the
+    /// server does not answer), `Io`. Nothing was changed then.
+    pub fn open_with(address: &str, options: OpenOptions) -> Result<Store> {
+        if Url::is_one(address) {
+            let url = Url::parse(address)?;
+            if !options.attach || options.policy_wrapper.is_some() || options.dry_run.is_some() {
+                return Err(Error::new(ErrorKind::Unsupported, "own the store")
+                    .because("it is behind a server; run the command there, with its directory")
+                    .with("store", address));
+            }
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+            return Ok(Store {
+                side: Side::Attached(Link::behind(url.connect(options.access, &clock)?, &clock)?),
+            });
         }
-        self.clock.sleep(self.pause);
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        true
+        let side = open(&Directory::at(address)?, options)?;
+        Ok(Store { side })
     }
 }
 
-pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Side> {
+fn open(directory: &Directory, mut options: OpenOptions) -> Result<Side> {
     check_there(directory)?;
     // What an owner does differently cannot be had through another one.
     let may_attach =
@@ -86,21 +90,6 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
             }
             Err(error) => return Err(error),
         }
-    }
-}
-
-pub(crate) fn check_there(directory: &Directory) -> Result<()> {
-    let settings = directory.settings();
-    match settings.metadata() {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Error::new(ErrorKind::NotFound, "open the store")
-                .because(
-                    "there is none: the directory has no terrace.toml; `terrace init` makes one",
-                )
-                .with("directory", directory.path().display()))
-        }
-        Err(error) => Err(Error::from_io("open the store", error).with("file", settings.display())),
     }
 }
 
@@ -236,44 +225,4 @@ fn tactics(
     }
     tactics.is_dry_run = options.dry_run.unwrap_or(tactics.is_dry_run);
     Ok(Some(tactics))
-}
-
-pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_stack::Settings {
-    terrace_stack::Settings {
-        access,
-        persistency: settings.persistency,
-        move_threads: settings.move_threads,
-        move_bytes_per_s: settings.move_bandwidth,
-        move_yields: settings.move_yields,
-        entries_max: settings.objects_in_memory,
-        scrub_every: settings.scrub_every,
-        scrub_bytes_per_s: settings.scrub_bandwidth,
-        boot_id: boot_id(),
-        ..terrace_stack::Settings::default()
-    }
-}
-
-/// Empty where the kernel does not tell; the stack then takes every opening for the same boot.
-fn boot_id() -> String {
-    let text = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"));
-    text.map(|text| text.trim().into()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use terrace_testkit::ManualClock;
-
-    #[test]
-    fn one_that_may_be_about_to_end_is_waited_for_and_not_for_long() {
-        for (is_served, longest) in [(true, ENDING_TIME_MAX), (false, BUSY_TIME_MAX)] {
-            let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
-            let begun_ns = clock.now_ns();
-            let mut patience = Patience::new(&clock);
-            assert!(patience.wait(is_served), "not even once");
-            while patience.wait(is_served) {}
-            let waited = Duration::from_nanos(clock.now_ns() - begun_ns);
-            assert!(waited >= longest && waited <= longest + PAUSE_MAX, "{waited:?}");
-        }
-    }
 }

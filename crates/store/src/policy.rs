@@ -4,6 +4,7 @@
 use std::fmt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use terrace_core::{Error, Parameter, Policy, Result, TierView, View};
 use terrace_policies::{POLICIES, host, program};
@@ -155,7 +156,7 @@ pub(crate) fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> P
         replaced: None,
         is_dry_run: settings.dry_run,
         after_events: settings.after_events,
-        every_ns: crate::control::nanoseconds(settings.every),
+        every_ns: nanoseconds(settings.every),
         parameters: parameters.into_iter().map(ParameterReport::from).collect(),
         rounds: 0,
         events: 0,
@@ -175,6 +176,11 @@ pub(crate) fn view(tiers: &[Tier]) -> View {
         ..TierView::empty(&tier.name, tier.figures)
     };
     View::new(tiers.iter().map(one).collect(), 0)
+}
+
+/// A duration as reports have it; 584 years at most.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,35 +5,16 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_stack::Tactics;
 use terrace_stack::report::RecordingReport;
 
 use crate::Store;
-use crate::control::Call;
+use crate::control::{Call, Recording};
 use crate::directory::Directory;
-use crate::owner::Owned;
+use crate::owned::Owned;
 use crate::settings::{PolicySource, Settings, TraceSettings};
 use crate::store::Side;
-
-/// What to record.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recording {
-    /// The directory of the trace, absolute or relative to the working directory; `None` for the
-    /// configured one, or `trace` in the directory of the store.
-    pub directory: Option<String>,
-    /// Record the policy's inputs and decisions, too.
-    pub has_decisions: bool,
-    /// Hash names.
-    pub has_hashed_names: bool,
-    /// Most bytes of all its files; `None` for the configured bound, or 1 GB.
-    pub max_bytes: Option<u64>,
-    /// Ends by itself after so many nanoseconds, also where whoever began it is gone; `None` for
-    /// never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub longest_ns: Option<u64>,
-}
 
 impl Store {
     /// Records a trace from now on, until [`Store::stop_recording`] or the end of the store.

@@ -2,7 +2,7 @@
 //! A new catalog in the place of the old one, and backups of it.
 
 use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, Write};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use terrace_stack::report::{BackupReport, RebuildReport};
 use terrace_stack::{Parts, RebuildOptions, Saved, Stack, read_backup};
 
 use crate::Store;
+use crate::backup::write_backup;
 use crate::checkpoint::{self, CheckpointUsed};
 use crate::control::{Call, Link};
 use crate::directory::{Directory, sync_directory};
 use crate::lock::Lock;
-use crate::open::{Patience, check_there, stack_settings};
+use crate::opening::{Patience, check_there, stack_settings};
 use crate::settings::Settings;
 use crate::store::Side;
 use crate::tiers;
@@ -315,45 +316,6 @@ fn unpack(engine: &str, file: &Path, directory: &Path) -> Result<Arc<dyn Kv>> {
     read_backup(&mut BufReader::new(opened), &*catalog, &mut |_| {})
         .map_err(|error| error.with("file", file.display()))?;
     Ok(catalog)
-}
-
-/// Writes a backup beside its place and puts it there when it is durable.
-pub(crate) fn write_backup(
-    stack: &Stack,
-    file: &Path,
-    replace: bool,
-    progress: &mut dyn FnMut(u64),
-) -> Result<BackupReport> {
-    const OPERATION: &str = "write a backup";
-    let failed = |error| Error::from_io(OPERATION, error).with("file", file.display());
-    let exists = || {
-        Error::new(ErrorKind::Exists, OPERATION)
-            .because("the file is there already")
-            .with("file", file.display())
-    };
-    if !replace && file.symlink_metadata().is_ok() {
-        return Err(exists());
-    }
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    let mut part =
-        tempfile::Builder::new().prefix(".terrace-backup-").tempfile_in(parent).map_err(failed)?;
-    let mut out = BufWriter::new(part.as_file_mut());
-    let report =
-        stack.backup(&mut out, progress).map_err(|error| error.with("file", file.display()))?;
-    out.flush().map_err(failed)?;
-    drop(out);
-    part.as_file().sync_all().map_err(failed)?;
-    if replace {
-        part.persist(file).map_err(|error| failed(error.error))?;
-    } else {
-        part.persist_noclobber(file).map_err(|error| match error.error.kind() {
-            std::io::ErrorKind::AlreadyExists => exists(),
-            _ => failed(error.error),
-        })?;
-    }
-    sync_directory(parent)?;
-    Ok(report)
 }
 
 #[cfg(test)]

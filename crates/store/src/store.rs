@@ -2,18 +2,14 @@
 //! An open store: owned by this process, or reached through the process that owns it.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use terrace_core::{Access, Clock, Error, ErrorKind, Policy, Result, SystemClock};
+use terrace_core::{Access, Error, ErrorKind, Policy, Result};
 use terrace_server::Service;
 use terrace_stack::Stack;
 
 use crate::control::Link;
-use crate::directory::Directory;
-use crate::init;
-use crate::open;
 use crate::owner::Owner;
 use crate::url::Url;
 
@@ -92,60 +88,9 @@ impl fmt::Debug for OpenOptions {
 }
 
 impl Store {
-    /// Makes a store in `directory` with the text of its configuration: directories of the
-    /// tiers, catalog, `terrace.toml`. [`crate::Settings::example`] is such a text.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for settings that are wrong, `Unsupported` for the address of servers, `Exists` where a store is already or a tier's
-    /// directory is not empty, `Denied`, `NoSpace`, `Io`. Nothing is left behind then.
-    pub fn init(directory: &Path, settings_text: &str) -> Result<()> {
-        let directory = match directory.to_str() {
-            // An address is no name that anybody wants for a directory.
-            Some(address) => Directory::at(address)?,
-            None => Directory::of(directory)?,
-        };
-        init::init(&directory, settings_text)
-    }
-
-    /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a
-    /// server `terrace://HOST:PORT` or `terrace+unix:///PATH`, behind several
-    /// `terrace://HOST:PORT,HOST:PORT` or `terrace+map:///PATH`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::open_with`].
-    pub fn open(address: &str) -> Result<Store> {
-        Self::open_with(address, OpenOptions::default())
-    }
-
     /// Whether an address is one of servers, not of a directory.
     pub fn is_behind_servers(address: &str) -> bool {
         Url::is_one(address)
-    }
-
-    /// Opens a store as `options` say.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` (no store there, or a part of it is missing), `Busy` (another process owns it
-    /// and does not serve it), `Invalid` (settings that are wrong, or drop a tier that holds
-    /// objects), `Denied` (a tier of another store, swapped tiers, permissions, a secret that is
-    /// not the server's), `Stale` (an old copy of a tier), `Corrupt`, `NoSpace`, `Unreachable` (the
-    /// server does not answer), `Io`. Nothing was changed then.
-    pub fn open_with(address: &str, options: OpenOptions) -> Result<Store> {
-        if Url::is_one(address) {
-            let url = Url::parse(address)?;
-            if !options.attach || options.policy_wrapper.is_some() || options.dry_run.is_some() {
-                return Err(Error::new(ErrorKind::Unsupported, "own the store")
-                    .because("it is behind a server; run the command there, with its directory")
-                    .with("store", address));
-            }
-            let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-            return Ok(Store { side: Side::Attached(url.open(options.access, &clock)?) });
-        }
-        let side = open::open(&Directory::at(address)?, options)?;
-        Ok(Store { side })
     }
 
     /// Ends an owned store: stops policy and migrations, makes everything durable and marks the

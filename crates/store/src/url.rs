@@ -12,8 +12,8 @@ use terrace_core::{Access, Clock, Error, ErrorKind, Result};
 use terrace_transport::{ClientTls, Endpoint, default_secret_file, read_secret_file};
 use terrace_wire::Secret;
 
-use crate::cluster::{APPENDS, Cluster};
-use crate::control::Link;
+/// Pairs of the servers themselves: where appends to distributed objects agree on their places.
+pub(crate) const APPENDS: &str = "terrace.appends";
 
 /// Servers behind TCP: `terrace://HOST:PORT`.
 const TCP: &str = "terrace://";
@@ -54,6 +54,12 @@ enum Place {
     Servers(Vec<Endpoint>),
     /// Those of the file.
     Map(PathBuf),
+}
+
+/// Sessions with the servers of an address.
+pub(crate) enum Connected {
+    One(Remote),
+    Many { map: Map, remotes: Vec<Remote>, distribution: Distribution },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,36 +163,40 @@ impl Url {
     }
 
     /// Reaches the servers, all at the same time.
-    pub(crate) fn open(&self, access: Access, clock: &Arc<dyn Clock>) -> Result<Link> {
-        let Place::Servers(endpoints) = &self.place else { return self.open_map(access, clock) };
-        if let [endpoint] = &endpoints[..] {
-            return Ok(Link::over(self.reach(endpoint, access, clock)?, clock));
-        }
-        let remotes = self.reach_all(endpoints, access, clock)?;
-        let members = endpoints
-            .iter()
-            .zip(&remotes)
-            .map(|(endpoint, remote)| member(remote, endpoint.to_string(), 1, 0));
-        let map = Map::without_epochs(members.collect())?;
-        Ok(Link::over_many(Cluster::new(map, remotes, self.distribution())?, clock))
-    }
-
-    fn open_map(&self, access: Access, clock: &Arc<dyn Clock>) -> Result<Link> {
-        let Place::Map(path) = &self.place else { unreachable!("the caller looked") };
-        let failed = |error| {
-            Error::from_io("read the map of the servers", error).with("file", path.display())
+    pub(crate) fn connect(&self, access: Access, clock: &Arc<dyn Clock>) -> Result<Connected> {
+        let (map, remotes) = match &self.place {
+            Place::Servers(endpoints) => {
+                if let [endpoint] = &endpoints[..] {
+                    return Ok(Connected::One(self.reach(endpoint, access, clock)?));
+                }
+                let remotes = self.reach_all(endpoints, access, clock)?;
+                let members = endpoints
+                    .iter()
+                    .zip(&remotes)
+                    .map(|(endpoint, remote)| member(remote, endpoint.to_string(), 1, 0));
+                (Map::without_epochs(members.collect())?, remotes)
+            }
+            Place::Map(path) => {
+                let failed = |error| {
+                    Error::from_io("read the map of the servers", error)
+                        .with("file", path.display())
+                };
+                let text = std::fs::read_to_string(path).map_err(failed)?;
+                let servers =
+                    ServerMap::parse(&text).map_err(|error| error.with("file", path.display()))?;
+                let endpoints: Vec<Endpoint> = servers
+                    .servers
+                    .iter()
+                    .map(|server| server.address.parse())
+                    .collect::<Result<_>>()?;
+                let remotes = self.reach_all(&endpoints, access, clock)?;
+                let members = servers.servers.iter().zip(&remotes).map(|(server, remote)| {
+                    member(remote, server.name.clone(), server.weight, server.since)
+                });
+                (Map::new(servers.epoch, members.collect())?, remotes)
+            }
         };
-        let text = std::fs::read_to_string(path).map_err(failed)?;
-        let servers =
-            ServerMap::parse(&text).map_err(|error| error.with("file", path.display()))?;
-        let endpoints: Vec<Endpoint> =
-            servers.servers.iter().map(|server| server.address.parse()).collect::<Result<_>>()?;
-        let remotes = self.reach_all(&endpoints, access, clock)?;
-        let members = servers.servers.iter().zip(&remotes).map(|(server, remote)| {
-            member(remote, server.name.clone(), server.weight, server.since)
-        });
-        let map = Map::new(servers.epoch, members.collect())?;
-        Ok(Link::over_many(Cluster::new(map, remotes, self.distribution())?, clock))
+        Ok(Connected::Many { map, remotes, distribution: self.distribution() })
     }
 
     fn reach_all(

@@ -1,24 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Notices that a process has ended whose policy decides: one that was killed cannot say so.
+//! Lets the policy of another process decide, and notices that the process has ended: one that was
+//! killed cannot say so.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use terrace_core::{Error, Result};
+use terrace_core::{Error, ErrorKind, Result};
+use terrace_stack::Tactics;
 
-use crate::owner::Owned;
+use crate::owned::{Owned, Visit};
 use crate::policy::Guest;
 
 /// How soon the thread finds that the visit, or the store, is over.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
+impl Owned {
+    /// Lets a policy in another process decide until [`Owned::end_guest`], or until that process ends.
+    /// The configuration keeps its own.
+    pub(crate) fn use_guest(
+        self: &Arc<Self>,
+        guest: &Guest,
+        parameters: &[(String, String)],
+    ) -> Result<()> {
+        self.check_writable("change the policy")?;
+        let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = self.running_guest() {
+            return Err(Error::new(ErrorKind::Busy, "use the policy of another process")
+                .because(format!("that of another command decides: {}", running.name)));
+        }
+        let stream = guest.reach()?;
+        let process = process_behind(&stream);
+        let policy = guest.take(stream, &self.view(), parameters)?;
+        let was_dry_run = self.policy().is_some_and(|now| now.is_dry_run);
+        self.stack.set_policy(self.called_as_now(Tactics::new(&guest.name, policy)))?;
+        *self.visit() = Some(Visit { guest: guest.clone(), was_dry_run });
+        let watched = process.map_or(Ok(()), |process| watch(self, process, guest));
+        watched.inspect_err(|_| _ = self.end_guest(&guest.socket))
+    }
+}
+
 /// The process at the other end; `None` for this one, and where the system cannot tell, as between
 /// containers that do not see each other's processes.
-pub(crate) fn process_behind(stream: &UnixStream) -> Option<OwnedFd> {
+fn process_behind(stream: &UnixStream) -> Option<OwnedFd> {
     let pid = rustix::net::sockopt::socket_peercred(stream).ok()?.pid;
     if pid == getpid() {
         return None;
@@ -27,7 +54,7 @@ pub(crate) fn process_behind(stream: &UnixStream) -> Option<OwnedFd> {
 }
 
 /// Goes back from a guest to the configured policy once its process has ended.
-pub(crate) fn watch(owned: &Arc<Owned>, process: OwnedFd, guest: &Guest) -> Result<()> {
+fn watch(owned: &Arc<Owned>, process: OwnedFd, guest: &Guest) -> Result<()> {
     let (owned, guest) = (Arc::downgrade(owned), guest.clone());
     std::thread::Builder::new()
         .name("terrace-guest".into())

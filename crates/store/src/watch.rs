@@ -4,24 +4,14 @@
 use std::time::Duration;
 
 use terrace_core::Result;
-use terrace_stack::{Notice, WatchFilter};
+use terrace_stack::WatchFilter;
 
 use crate::Store;
+use crate::control::Seen;
 use crate::store::Side;
 
 /// How often who watches is asked whether to go on, where nothing happens.
 const TICK: Duration = Duration::from_millis(100);
-
-/// What a watcher sees.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
-    /// It watches: what happens from now on is told. Comes once, as the first.
-    Begun,
-    /// Nothing happened for a moment.
-    Nothing,
-    /// Something happened.
-    Notice(Box<Notice>),
-}
 
 impl Store {
     /// Watches what happens in the store, until `see` returns false.
@@ -51,7 +41,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use terrace_stack::{Happening, NoticeKind, TierNotice};
+    use terrace_stack::{Happening, Notice, NoticeKind, TierNotice};
 
     use super::*;
 

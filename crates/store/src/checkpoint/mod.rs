@@ -22,7 +22,7 @@ pub(crate) use self::find::{newest, or_without, replay};
 use self::log::LogWriter;
 use self::place::{Place, Sparing, check_room};
 use crate::directory::sync_directory;
-use crate::owner::Owned;
+use crate::owned::Owned;
 use crate::settings::{CheckpointPlace, CheckpointSettings, Settings};
 
 /// How often what was committed is written to the log: what it lags behind.

@@ -1,13 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can be asked of the control plane. Specified in `docs/formats/control.md`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use terrace_core::Key;
+use terrace_fs::{Reached, TreeReport};
 use terrace_stack::{MoveKind, WatchFilter};
 
-use crate::recording::Recording;
+/// What to record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recording {
+    /// The directory of the trace, absolute or relative to the working directory; `None` for the
+    /// configured one, or `trace` in the directory of the store.
+    pub directory: Option<String>,
+    /// Record the policy's inputs and decisions, too.
+    pub has_decisions: bool,
+    /// Hash names.
+    pub has_hashed_names: bool,
+    /// Most bytes of all its files; `None` for the configured bound, or 1 GB.
+    pub max_bytes: Option<u64>,
+    /// Ends by itself after so many nanoseconds, also where whoever began it is gone; `None` for
+    /// never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_ns: Option<u64>,
+}
+
+/// What a check found in one file system of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesReport {
+    /// The file system.
+    pub name: String,
+    /// Whether somebody uses it, so that it was not checked.
+    pub is_in_use: bool,
+    /// The stores over which it lies, where these are several and recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
+    /// How the files are reached that places are about, of which was asked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub paths: BTreeMap<String, Reached>,
+    /// What was found.
+    #[serde(flatten)]
+    pub found: TreeReport,
+}
 
 /// A request. Bytes that belong to it are its message's body.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,13 +14,25 @@ use terrace_stack::report::ScrubReport;
 use terrace_stack::{Notice, ScrubOptions, WatchFilter};
 
 use super::call::Call;
+use super::cluster::Cluster;
 use super::service::Answer;
-use super::{nanoseconds, socket};
-use crate::cluster::Cluster;
+use super::socket;
 use crate::directory::Directory;
 use crate::in_use::InUse;
 use crate::lock::Lock;
-use crate::watch::Seen;
+use crate::policy::nanoseconds;
+use crate::url::Connected;
+
+/// What a watcher sees.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// It watches: what happens from now on is told. Comes once, as the first.
+    Begun,
+    /// Nothing happened for a moment.
+    Nothing,
+    /// Something happened.
+    Notice(Box<Notice>),
+}
 
 /// A store that another process owns. Clones are the same session.
 #[derive(Clone)]
@@ -100,8 +112,18 @@ impl Link {
         }
     }
 
+    /// A store behind the servers that were reached.
+    pub(crate) fn behind(connected: Connected, clock: &Arc<dyn Clock>) -> Result<Self> {
+        Ok(match connected {
+            Connected::One(remote) => Self::over(remote, clock),
+            Connected::Many { map, remotes, distribution } => {
+                Self::over_many(Cluster::new(map, remotes, distribution)?, clock)
+            }
+        })
+    }
+
     /// A store behind a server.
-    pub(crate) fn over(remote: Remote, clock: &Arc<dyn Clock>) -> Self {
+    fn over(remote: Remote, clock: &Arc<dyn Clock>) -> Self {
         Self {
             asking: Arc::new(remote.clone()),
             backend: Arc::new(remote.clone()),
@@ -114,7 +136,7 @@ impl Link {
     }
 
     /// A store behind several servers.
-    pub(crate) fn over_many(cluster: Cluster, clock: &Arc<dyn Clock>) -> Self {
+    fn over_many(cluster: Cluster, clock: &Arc<dyn Clock>) -> Self {
         let cluster = Arc::new(cluster);
         Self {
             backend: cluster.striped(),

@@ -14,8 +14,8 @@ use terrace_stack::{MoveTicket, Opening, ScrubOptions, Stack, WatchFilter};
 
 use super::call::Call;
 use crate::Guest;
-use crate::owner::Owned;
-use crate::repair::write_backup;
+use crate::backup::write_backup;
+use crate::owned::Owned;
 
 /// Longest wait inside one request; who waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_millis(500);
@@ -180,7 +180,7 @@ impl Answer {
 }
 
 /// Carries out a call.
-pub(super) fn carry_out(
+pub(crate) fn carry_out(
     owned: &Arc<Owned>,
     access: Access,
     call: Call,

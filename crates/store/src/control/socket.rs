@@ -11,7 +11,7 @@ use terrace_transport::Endpoint;
 
 use super::service::Offer;
 use crate::directory::Directory;
-use crate::owner::Owned;
+use crate::owned::Owned;
 
 /// Connections at once; each is a thread.
 const CONNECTIONS_MAX: usize = 256;

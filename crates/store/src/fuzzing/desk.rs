@@ -5,8 +5,7 @@
 use terrace_core::{Access, Error, Result};
 use terrace_server::Caller;
 
-use super::call::Call;
-use super::service::carry_out;
+use crate::control::{Call, carry_out};
 use crate::store::{Side, Store};
 
 /// A caller who is not interested in how it goes on.

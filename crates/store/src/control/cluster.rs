@@ -12,11 +12,9 @@ use terrace_client::{Remote, RemoteKv};
 use terrace_core::{Backend as _, Error, ErrorKind, Key, Kv, KvRange, Result, Space};
 use terrace_stack::report::{CheckReport, Explanation, MoveReport, Problem, TierReport};
 
-use crate::check_files::FilesReport;
-use crate::control::{Answer, Asking, Call, space_on};
-
-/// Pairs of the servers themselves: where appends to distributed objects agree on their places.
-pub(crate) const APPENDS: &str = "terrace.appends";
+use super::call::{Call, FilesReport};
+use super::link::{Asking, space_on};
+use super::service::Answer;
 
 /// Where the number of a server is in the number of a migration.
 const SERVER_SHIFT: u32 = 48;
