@@ -94,7 +94,7 @@ impl Collection {
         Ok(self.inner.status(name)?.stat)
     }
 
-    /// The full name of the object with the bytes of an item: for [`Store::object`](Store::object) and
+    /// The full name of the object with the bytes of an item: for [`Store::object`] and
     /// [`Admin`](crate::Admin). No other item ever has it. Errors as [`Collection::stat`].
     pub fn object_name(&self, name: &str) -> Result<String> {
         Ok(self.inner.status(name)?.object.as_str().to_owned())
