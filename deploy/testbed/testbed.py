@@ -29,6 +29,8 @@ STOP_TIMEOUT_S = 60
 SSH_OPTIONS = [
     "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
     "-o", "BatchMode=yes", "-o", "ConnectTimeout=5",
+    # A host that is cut off is one after 15 s, also where a connection is open.
+    "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
 ]  # fmt: skip
 
 
@@ -171,6 +173,11 @@ class Host:
                     self.process.poll()
                 time.sleep(0.05)
         pid_file.unlink()
+
+    def cut_off(self, is_cut: bool = True) -> None:
+        """Takes the host's port from the bridge, or gives it back; the host itself notices nothing but silence."""
+        port = f"p{self.number}"
+        run("ip", "-n", self.bed.lan, "link", "set", port, *(["nomaster"] if is_cut else ["master", "br0"]))
 
     def is_ours(self, pid: int) -> bool:
         """Whether a process is this host's, and not another one that got its number."""

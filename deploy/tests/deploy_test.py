@@ -106,6 +106,7 @@ def main() -> int:
         install(site)
         watch(site)
         use(site)
+        cut_off(site)
         extend(site)
         upgrade(site, following)
         refuse(site)
@@ -180,6 +181,20 @@ def use(site: Site) -> None:
         site.play("stop", "-e", "force=true")
         expect("active" not in site.bed.hosts[0].run("systemctl is-active terrace-server@main", check=False).split(), "stopped")
         site.play("start")
+        client.run(f"cmp /root/sent {MOUNT}/sent")
+
+
+def cut_off(site: Site) -> None:
+    first, lost, client = site.bed.hosts
+    with step("one server is cut off: the status and an upgrade name it, and no other server is restarted"):
+        show = "systemctl show -P MainPID terrace-server@main"
+        before = first.run(show)
+        lost.cut_off()
+        for name in ("status", "upgrade"):
+            site.play(name, fails=True)
+            expect("h2" in site.printed() and "UNREACHABLE" in site.printed(), site.playbooks.log[-2000:])
+        expect(first.run(show) == before, "the server of h1 is restarted")
+        lost.cut_off(False)
         client.run(f"cmp /root/sent {MOUNT}/sent")
 
 
