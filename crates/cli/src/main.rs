@@ -10,6 +10,7 @@
 mod address;
 mod attributes;
 mod bench;
+mod cached;
 mod command;
 mod context;
 mod demo;

@@ -35,6 +35,7 @@ mod stat;
 mod tiers;
 mod trace;
 mod tune;
+mod warm;
 mod watch;
 
 use clap::{ArgMatches, Args, Command};
@@ -49,6 +50,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<hold::Hold>(),
     entry::<serve::Serve>(),
     entry::<mount::Mount>(),
+    entry::<warm::Warm>(),
     entry::<server::Server>(),
     entry::<fsck::Fsck>(),
     entry::<scrub::Scrub>(),

@@ -97,6 +97,16 @@ impl Mounted {
         text.parse().expect("a number")
     }
 
+    /// What `terrace warm` of some names prints, which ends with a status.
+    fn warm(&self, shown: &Shown, status: i32, names: &[&str]) -> (Value, String) {
+        let paths = names.iter().map(|name| format!("mnt/{name}"));
+        let mut command = shown.scene.command(["warm", "--json", "--bandwidth", "1GB/s"]);
+        let output = command.args(paths).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let errors = String::from_utf8(output.stderr).expect("it is text");
+        (serde_json::from_slice(&output.stdout).unwrap_or_default(), errors)
+    }
+
     fn unmount(mut self) {
         rustix::mount::unmount(&self.path, UnmountFlags::empty()).expect("nobody uses it");
         let status = self.process.wait().expect("it ends");
@@ -432,6 +442,81 @@ fn a_source_that_hangs_holds_up_only_what_is_not_cached() {
     below.set_silent(false);
     wait_until("the source answers", || fs::read(mounted.path.join("in/other")).is_ok());
     assert_eq!(mounted.read("in/other"), pattern(20_000, 2));
+    mounted.unmount();
+    below.unmount();
+}
+
+#[test]
+fn warm_copies_what_is_below_and_not_yet_in_the_cache() {
+    let Some(shown) = Shown::new() else { return };
+    let bytes = pattern((20 << 20) + 4321, 11);
+    shown.write("below/large", &bytes);
+    fs::create_dir_all(shown.source.join("below/deep/er")).expect("room");
+    for number in 0..300 {
+        shown.write(&format!("below/deep/er/f{number}"), &pattern(1000 + number, 3));
+    }
+    let ahead = Duration::from_nanos(SystemClock::default().wall_ns()) + Duration::from_secs(3600);
+    let written = File::create(shown.source.join("written")).expect("room");
+    written.write_all_at(b"still being written", 0).expect("room");
+    let modified = std::time::UNIX_EPOCH + ahead;
+    written.set_times(FileTimes::new().set_modified(modified)).expect("it is ours");
+    let mounted = shown.mount(&[]);
+    let mut part = [0; 100];
+    let large = File::open(mounted.path.join("below/large")).expect("it is there");
+    large.read_exact_at(&mut part, 10 << 20).expect("read");
+    assert_eq!(mounted.read("below/deep/er/f0"), pattern(1000, 3));
+    let (done, _) = mounted.warm(&shown, 0, &["below", "written"]);
+    let small_bytes: u64 = (0..300).map(|number| 1000 + number).sum();
+    let all_bytes = small_bytes + (3 << 20) + bytes.len() as u64 + 19;
+    // The link is none of the files.
+    assert_eq!((&done["files"], &done["bytes"]), (&304.into(), &all_bytes.into()), "{done}");
+    let counts = (&done["cached_files"], &done["copied_files"], &done["uncached_files"]);
+    assert_eq!(counts, (&1.into(), &302.into(), &1.into()), "{done}");
+    assert_eq!(done["copied_bytes"], all_bytes - 19 - 1000 - (1 << 20), "{done}");
+    assert_eq!(done["failed"], 0);
+    assert_eq!(mounted.cached_bytes("below/large"), bytes.len() as u64);
+    assert_eq!(mounted.cached_bytes("below/deep/er/f299"), 1299);
+    assert_eq!(mounted.cached_bytes("below/long"), 3 << 20);
+    assert_eq!((mounted.cached_bytes("small"), mounted.cached_bytes("written")), (0, 0));
+    assert!(mounted.read("below/large") == bytes);
+    let (done, _) = mounted.warm(&shown, 0, &["below"]);
+    assert_eq!((&done["cached_files"], &done["copied_bytes"]), (&302.into(), &0.into()), "{done}");
+    // A link that is named is followed.
+    let (done, _) = mounted.warm(&shown, 0, &["below/link"]);
+    assert_eq!((&done["files"], &done["copied_bytes"]), (&1.into(), &10.into()), "{done}");
+    assert_eq!(mounted.cached_bytes("small"), 10);
+}
+
+#[test]
+fn warm_says_what_it_cannot_read() {
+    let Some(shown) = Shown::new() else { return };
+    let outside = shown.scene.command(["warm", "source"]).output().expect("the binary runs");
+    let errors = String::from_utf8_lossy(&outside.stderr).into_owned();
+    assert_eq!(outside.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("it is on no mount of `terrace mount --source"), "{errors}");
+    // The source is itself a mount, whose process is stopped.
+    let mut below = shown.scene.mount("hanging", &[]);
+    for name in ["cached", "other"] {
+        let path = below.path().join(name);
+        fs::write(&path, name).expect("room");
+        let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let file = File::options().write(true).open(&path).expect("it is there");
+        file.set_times(FileTimes::new().set_modified(old)).expect("it is ours");
+    }
+    let shown = Shown { source: below.path().into(), scene: shown.scene };
+    let mounted = shown.mount(&["--ttl", "1d", "--deadline", "5s"]);
+    let (_, missing) = mounted.warm(&shown, 3, &["cached", "missing"]);
+    assert!(missing.contains("mnt/missing"), "{missing}");
+    assert_eq!(mounted.cached_bytes("cached"), 0, "nothing was begun");
+    assert_eq!(mounted.read("cached"), b"cached");
+    fs::metadata(mounted.path.join("other")).expect("it is there");
+    below.set_silent(true);
+    let (done, errors) = mounted.warm(&shown, 1, &["cached", "other"]);
+    assert_eq!((&done["cached_files"], &done["failed"]), (&1.into(), &1.into()), "{done}");
+    assert!(errors.contains("mnt/other") && errors.lines().count() == 1, "{errors}");
+    below.set_silent(false);
+    let (done, _) = mounted.warm(&shown, 0, &["cached", "other"]);
+    assert_eq!((&done["cached_files"], &done["copied_files"]), (&1.into(), &1.into()), "{done}");
     mounted.unmount();
     below.unmount();
 }
