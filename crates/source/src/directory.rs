@@ -57,6 +57,12 @@ impl Directory {
         Ok(Self { target, identity, root })
     }
 
+    /// The path in an identity of a directory.
+    pub(crate) fn target_of(identity: &str) -> Option<&str> {
+        let rest = identity.strip_prefix("directory ")?;
+        rest.rsplit_once(" inode ").map(|(target, _)| target)
+    }
+
     fn open_below(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;

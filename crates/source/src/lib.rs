@@ -16,7 +16,7 @@ mod options;
 mod source;
 mod table;
 
-pub use cache::{Cache, CacheReport, CacheSettings};
+pub use cache::{Cache, CacheReport, CacheSettings, CacheStatus, evict};
 pub use directory::Directory;
 pub use meta::{Meta, Time};
 pub use mount::SourceMount;

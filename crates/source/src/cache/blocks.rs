@@ -60,10 +60,10 @@ impl Cache {
     pub(crate) fn blocks(&self, path: &Path, meta: &Meta) -> Result<Arc<Blocks>, Errno> {
         let (key, shared) = (CopyKey::of(path), &self.shared);
         if let Some((copy, present)) = shared.open_blocks(key, meta) {
-            shared.counters.hits.fetch_add(1, Ordering::Relaxed);
+            self.note_hit();
             return Ok(Arc::new(Blocks::new(copy, path, meta, present)));
         }
-        shared.counters.misses.fetch_add(1, Ordering::Relaxed);
+        self.note_miss();
         let draft = self.draft(0)?;
         let file = draft.file.as_ref().expect("it is open until it is published");
         let blocks = block_count(meta.size_bytes);

@@ -93,6 +93,11 @@ impl Epochs {
         })
     }
 
+    /// What the cache is of.
+    pub(super) fn source(&self) -> String {
+        lock(&self.state).source.clone()
+    }
+
     /// Whether copies of an epoch are whole.
     pub(super) fn is_trusted(&self, epoch: u64) -> bool {
         !lock(&self.state).void.iter().any(|(from, to)| (*from..=*to).contains(&epoch))

@@ -6,11 +6,12 @@
 //! them may be removed at any time.
 
 mod blocks;
+mod control;
 mod epochs;
 mod evict;
 mod record;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,10 +25,12 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
 pub(crate) use self::blocks::{BLOCK_BYTES, Blocks, Claim};
+use self::control::Control;
+pub use self::control::{CacheStatus, evict};
 use self::epochs::Epochs;
 use self::evict::Index;
 use self::record::{CopyKey, Record};
@@ -64,6 +67,7 @@ pub struct CacheSettings {
 /// Copies of a source's files. One process uses it at a time.
 pub struct Cache {
     shared: Arc<Shared>,
+    control: Option<Control>,
     background: Vec<JoinHandle<()>>,
     /// Dropped to end the threads in the background.
     stop: Option<Sender<()>>,
@@ -73,6 +77,8 @@ struct Shared {
     directory: PathBuf,
     copies: PathBuf,
     drafts: PathBuf,
+    /// What it is used for.
+    purpose: String,
     next_draft: AtomicU64,
     epochs: Epochs,
     index: Mutex<Index>,
@@ -94,7 +100,7 @@ struct Counters {
 }
 
 /// What a cache holds, and what it was good for since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheReport {
     /// Bytes that its copies take.
     pub used_bytes: u64,
@@ -173,6 +179,7 @@ impl Cache {
             directory,
             copies,
             drafts,
+            purpose: settings.purpose.clone(),
             next_draft: AtomicU64::new(0),
             epochs,
             index: Mutex::new(index),
@@ -181,7 +188,8 @@ impl Cache {
             clock: SystemClock::default(),
             _lock: lock,
         });
-        let mut cache = Self { shared, background: Vec::new(), stop: None };
+        let control = Control::start(&shared);
+        let mut cache = Self { shared, control, background: Vec::new(), stop: None };
         cache.start_background().map_err(failed)?;
         Ok(cache)
     }
@@ -208,42 +216,14 @@ impl Cache {
 
     /// What it holds, and what it was good for.
     pub fn report(&self) -> CacheReport {
-        let counters = &self.shared.counters;
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let index = lock(&self.shared.index);
-        CacheReport {
-            used_bytes: index.used_bytes(),
-            bytes_max: index.bytes_max(),
-            copies: index.len() as u64,
-            is_counted: index.is_counted(),
-            hits: load(&counters.hits),
-            misses: load(&counters.misses),
-            fetched_bytes: load(&counters.fetched_bytes),
-            evicted: load(&counters.evicted),
-            refused: load(&counters.refused),
-        }
+        self.shared.report()
     }
 
     /// The copy of a file in this state, if there is one.
     pub(crate) fn find(&self, path: &Path, meta: &Meta) -> Option<Copy> {
-        let key = CopyKey::of(path);
-        let found = self.shared.find(key, meta);
-        if meta.size_bytes > WHOLE_BYTES_MAX && found.is_none() {
-            // [`Cache::blocks`] counts.
-            return None;
-        }
-        let counter = match found {
-            Some(_) => &self.shared.counters.hits,
-            None => &self.shared.counters.misses,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        found
-    }
-
-    /// Whether there is a copy of a file in this state; counts as no use of it.
-    pub(crate) fn has(&self, path: &Path, meta: &Meta) -> bool {
-        let file = self.shared.open_copy(CopyKey::of(path));
-        file.is_some_and(|(_, record)| !record.is_in_blocks && record.meta.is_same_state(meta))
+        let found = self.shared.find(CopyKey::of(path), meta)?;
+        self.note_hit();
+        Some(found)
     }
 
     /// How many bytes of a file in this state are in the cache.
@@ -285,6 +265,16 @@ impl Cache {
         Ok(Draft { file: Some(file), path, size_bytes, shared: Arc::clone(shared) })
     }
 
+    /// Notes that a file was opened of which there is a copy.
+    pub(crate) fn note_hit(&self) {
+        self.shared.counters.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a file was opened of which there is none.
+    pub(crate) fn note_miss(&self) {
+        self.shared.counters.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Notes that a file was read past the cache.
     pub(crate) fn note_refused(&self) {
         self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -307,16 +297,11 @@ impl Cache {
             remembered.insert(key, times);
         }
     }
-
-    /// Removes the copies of files at or below a path of the source, of all for the empty path; those that are
-    /// open go on to be read. Returns how many, and how many bytes they took.
-    pub fn evict(&self, path: &Path) -> io::Result<(u64, u64)> {
-        self.shared.evict_below(path)
-    }
 }
 
 impl Drop for Cache {
     fn drop(&mut self) {
+        drop(self.control.take());
         drop(self.stop.take());
         for thread in self.background.drain(..) {
             let _ = thread.join();
@@ -397,6 +382,23 @@ impl Drop for Draft {
 }
 
 impl Shared {
+    fn report(&self) -> CacheReport {
+        let counters = &self.counters;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let index = lock(&self.index);
+        CacheReport {
+            used_bytes: index.used_bytes(),
+            bytes_max: index.bytes_max(),
+            copies: index.len() as u64,
+            is_counted: index.is_counted(),
+            hits: load(&counters.hits),
+            misses: load(&counters.misses),
+            fetched_bytes: load(&counters.fetched_bytes),
+            evicted: load(&counters.evicted),
+            refused: load(&counters.refused),
+        }
+    }
+
     fn open_copy(&self, key: CopyKey) -> Option<(OwnedFd, Record)> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let place = self.copies.join(key.place());
@@ -451,12 +453,8 @@ impl Shared {
 
     /// Counts what earlier processes have left.
     fn scan(&self, is_stopped: &dyn Fn() -> bool) {
-        let visited = self.each_copy(is_stopped, &mut |key, place, found| {
-            if found.len() > 0 || is_file(place) {
-                // One in blocks has holes.
-                let bytes = found.len().min(found.blocks() * 512);
-                lock(&self.index).add_found(key, bytes, found.accessed_ns());
-            }
+        let visited = each_file(&self.copies, is_stopped, &mut |key, bytes, used_ns| {
+            lock(&self.index).add_found(key, bytes, used_ns);
         });
         if let Err(error) = visited {
             tracing::warn!(%error, cache = %self.directory.display(), "the cache cannot be counted");
@@ -465,54 +463,78 @@ impl Shared {
         self.make_room(0);
     }
 
-    fn each_copy(
-        &self,
-        is_stopped: &dyn Fn() -> bool,
-        visit: &mut dyn FnMut(CopyKey, &Path, &fs::Metadata),
-    ) -> io::Result<()> {
-        for directory in fs::read_dir(&self.copies)? {
-            let directory = directory?;
-            for entry in fs::read_dir(directory.path())? {
-                if is_stopped() {
-                    return Ok(());
+    /// Removes the copies of files at or below a path of the source; of all for the empty path. Copies that are
+    /// open stay readable. Returns how many were removed, and the bytes that they had.
+    fn evict(&self, path: &Path, is_stopped: &dyn Fn() -> bool) -> io::Result<(u64, u64)> {
+        let own = CopyKey::of(path);
+        let record_of = |key: CopyKey| {
+            let file = File::open(self.copies.join(key.place())).ok()?;
+            Record::read(&file).ok().flatten().filter(|record| record.meta.is_file())
+        };
+        let mut chosen = Vec::new();
+        if record_of(own).is_some() {
+            // Nothing is below a file.
+            chosen.push(own);
+        } else {
+            // Records have paths as text.
+            let above = PathBuf::from(path.to_string_lossy().into_owned());
+            each_file(&self.copies, is_stopped, &mut |key, _, _| {
+                if record_of(key).is_some_and(|record| record.may_be_below(&above)) {
+                    chosen.push(key);
                 }
-                let entry = entry?;
-                let (parent, name) = (directory.file_name(), entry.file_name());
-                let names = parent.to_str().zip(name.to_str());
-                let key = names.and_then(|(parent, name)| CopyKey::of_place(parent, name));
-                // One that was evicted meanwhile is not counted.
-                if let Some((key, found)) = key.zip(entry.metadata().ok()) {
-                    visit(key, &entry.path(), &found);
-                }
-            }
+            })?;
         }
-        Ok(())
-    }
-
-    fn evict_below(&self, path: &Path) -> io::Result<(u64, u64)> {
-        let mut found = HashSet::new();
-        self.each_copy(&|| false, &mut |key, place, _| {
-            let record = File::open(place).ok().and_then(|file| Record::read(&file).ok().flatten());
-            let is_below = |record: &Record| {
-                key == CopyKey::of(path) || Path::new(&record.path).starts_with(path)
-            };
-            if record.is_some_and(|record| record.meta.is_file() && is_below(&record)) {
-                found.insert(key);
-            }
-        })?;
         let (mut count, mut bytes) = (0, 0);
-        for key in found {
+        for key in chosen {
             let place = self.copies.join(key.place());
-            bytes += fs::metadata(&place).map_or(0, |found| found.len());
+            // First, so that a copy that is made meanwhile is counted rather twice than not at all.
+            lock(&self.index).remove(key);
+            let found = fs::metadata(&place);
             match fs::remove_file(&place) {
-                Ok(()) => count += 1,
+                Ok(()) => {
+                    count += 1;
+                    bytes += found.map_or(0, |found| filled_bytes(&found));
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            lock(&self.index).remove(key);
         }
         Ok((count, bytes))
     }
+}
+
+/// Visits the copies of regular files below a directory of copies: the key, the bytes that are there, the time of
+/// the last use.
+fn each_file(
+    copies: &Path,
+    is_stopped: &dyn Fn() -> bool,
+    visit: &mut dyn FnMut(CopyKey, u64, u64),
+) -> io::Result<()> {
+    for directory in fs::read_dir(copies)? {
+        let directory = directory?;
+        for entry in fs::read_dir(directory.path())? {
+            if is_stopped() {
+                return Ok(());
+            }
+            let entry = entry?;
+            let (parent, name) = (directory.file_name(), entry.file_name());
+            let names = parent.to_str().zip(name.to_str());
+            let key = names.and_then(|(parent, name)| CopyKey::of_place(parent, name));
+            // One that was evicted meanwhile is not counted.
+            if let Some((key, found)) = key.zip(entry.metadata().ok())
+                // Records of directories and links have no bytes.
+                && (found.len() > 0 || is_file(&entry.path()))
+            {
+                visit(key, filled_bytes(&found), found.accessed_ns());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a copy that are there: one in blocks has holes.
+fn filled_bytes(found: &fs::Metadata) -> u64 {
+    found.len().min(found.blocks() * 512)
 }
 
 fn write_all(file: impl AsFd, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
@@ -560,7 +582,7 @@ fn is_file(place: &Path) -> bool {
 
 fn is_ours(entry: &io::Result<fs::DirEntry>) -> bool {
     // A process that ended while it made a cache has left these.
-    let names = [LOCK, COPIES, DRAFTS, "cache.next"];
+    let names = [LOCK, COPIES, DRAFTS, control::SOCKET, "cache.next"];
     entry.as_ref().is_ok_and(|entry| names.iter().any(|name| entry.file_name() == *name))
 }
 

@@ -75,6 +75,12 @@ impl Record {
         }
     }
 
+    /// Whether it is of what is below a path. A path of which the beginning is not repeated may be.
+    pub(super) fn may_be_below(&self, path: &Path) -> bool {
+        // A character has at most four bytes.
+        self.path.len() + 4 > PATH_BYTES_MAX || Path::new(&self.path).starts_with(path)
+    }
+
     /// The record of a file; `None` where it has none that can be read.
     pub(super) fn read(file: impl AsFd) -> Result<Option<Self>, Errno> {
         let mut bytes = [0; RECORD_BYTES_MAX];
@@ -110,11 +116,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_below_a_directory_is_found_by_whole_names() {
+        let stat = rustix::fs::stat("/").expect("root");
+        let record = Record::new(Path::new("a/bc/d"), &Meta::of(&stat), 1);
+        let below = ["", "a", "a/bc", "a/bc/d"];
+        assert!(below.iter().all(|path| record.may_be_below(Path::new(path))));
+        assert!(!["a/b", "b", "a/bc/d/e"].iter().any(|path| record.may_be_below(Path::new(path))));
+    }
+
+    #[test]
     fn a_long_path_is_repeated_by_its_end() {
         let stat = rustix::fs::stat("/").expect("root");
         let path = format!("{}/é-end", "é".repeat(PATH_BYTES_MAX));
         let record = Record::new(Path::new(&path), &Meta::of(&stat), 1);
         assert!(record.path.len() <= PATH_BYTES_MAX && record.path.ends_with("é-end"));
+        assert!(record.may_be_below(Path::new("any")));
         let file = tempfile::tempfile().expect("a file");
         record.write(&file).expect("attributes");
         assert_eq!(Record::read(&file).expect("attributes"), Some(record));

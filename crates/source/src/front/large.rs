@@ -36,13 +36,17 @@ pub(super) struct Large {
 impl Front {
     pub(super) fn open_large(&self, node: &Node, path: &Path, meta: &Meta) -> Result<Bytes, Errno> {
         if meta.is_modified_within(SETTLED_NS, self.clock.wall_ns()) {
+            self.cache.note_miss();
             self.cache.note_refused();
             return Ok(Bytes::Direct(self.open_source(path)?));
         }
         let blocks = {
             let mut shared = lock(&node.blocks);
             match shared.upgrade() {
-                Some(blocks) => blocks,
+                Some(blocks) => {
+                    self.cache.note_hit();
+                    blocks
+                }
                 None => match self.cache.blocks(path, meta) {
                     Ok(blocks) => {
                         *shared = Arc::downgrade(&blocks);

@@ -31,6 +31,8 @@ use crate::table::Table;
 const CACHED: &[u8] = b"user.terrace.cached";
 /// The attribute that names the directory of the cache.
 const CACHE: &[u8] = b"user.terrace.cache";
+/// The attribute that has the path below the root of the source.
+const PATH: &[u8] = b"user.terrace.path";
 
 /// The file system before a source and its cache.
 pub(crate) struct Front {
@@ -209,6 +211,7 @@ impl Front {
         use std::os::unix::ffi::OsStrExt;
         match name {
             CACHE => Ok(self.cache.directory().as_os_str().as_bytes().to_vec()),
+            PATH => Ok(self.nodes.get(node)?.path().into_os_string().into_encoded_bytes()),
             CACHED => {
                 let node = self.nodes.get(node)?;
                 let meta = node.known().meta;

@@ -160,11 +160,10 @@ impl Front {
         }
         // Others that want the same file wait, and then have the copy.
         let _fetching = lock(&node.fetching);
-        if self.cache.has(&path, meta)
-            && let Some(copy) = self.cache.find(&path, meta)
-        {
+        if let Some(copy) = self.cache.find(&path, meta) {
             return Ok(Bytes::Copy(copy));
         }
+        self.cache.note_miss();
         match self.fetch(node, &path, meta)? {
             Fetched::Copy(copy) => Ok(Bytes::Copy(copy)),
             Fetched::Direct(file) => {
