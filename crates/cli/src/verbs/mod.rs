@@ -3,6 +3,7 @@
 
 mod backup;
 mod bench;
+mod cache;
 mod calibrate;
 mod collection;
 mod completions;
@@ -51,6 +52,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<serve::Serve>(),
     entry::<mount::Mount>(),
     entry::<warm::Warm>(),
+    entry::<cache::Cache>(),
     entry::<server::Server>(),
     entry::<fsck::Fsck>(),
     entry::<scrub::Scrub>(),

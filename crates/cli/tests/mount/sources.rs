@@ -107,6 +107,22 @@ impl Mounted {
         (serde_json::from_slice(&output.stdout).unwrap_or_default(), errors)
     }
 
+    /// What `terrace cache show` of a path prints.
+    fn status(&self, shown: &Shown, path: &str) -> Value {
+        let text = shown.scene.ok(["cache", "show", "--json", path]);
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// How many files, and how many bytes, `terrace cache evict` of a path drops.
+    fn evict(&self, shown: &Shown, name: &str) -> (u64, u64) {
+        let path = self.path.join(name);
+        let path = path.to_str().expect("UTF-8");
+        let text = shown.scene.ok(["cache", "evict", "--json", path]);
+        let done: Value = serde_json::from_str(&text).expect("JSON");
+        let number = |name: &str| done[name].as_u64().expect("a number");
+        (number("files"), number("bytes"))
+    }
+
     fn unmount(mut self) {
         rustix::mount::unmount(&self.path, UnmountFlags::empty()).expect("nobody uses it");
         let status = self.process.wait().expect("it ends");
@@ -519,4 +535,107 @@ fn warm_says_what_it_cannot_read() {
     assert_eq!((&done["cached_files"], &done["copied_files"]), (&1.into(), &1.into()), "{done}");
     mounted.unmount();
     below.unmount();
+}
+
+#[test]
+fn cache_shows_what_is_held_and_found() {
+    let Some(shown) = Shown::new() else { return };
+    let large = pattern(12 << 20, 5);
+    shown.write("large", &large);
+    let mounted = shown.mount(&["--cache-size", "64MiB"]);
+    mounted.read("small");
+    mounted.read("small");
+    assert!(mounted.read("large") == large);
+    wait_until("the start is counted", || mounted.status(&shown, "mnt")["is_counted"] == true);
+    let status = mounted.status(&shown, "mnt/below");
+    assert_eq!(status["source"], shown.source.to_str().expect("UTF-8"));
+    assert_eq!(status["cache"], shown.scene.path("cache").to_str().expect("UTF-8"));
+    assert_eq!(status["process"], mounted.process.id());
+    assert!(status["purpose"].as_str().expect("text").starts_with("mount of "), "{status}");
+    assert_eq!((&status["hits"], &status["misses"]), (&1.into(), &2.into()), "{status}");
+    assert_eq!((&status["files"], &status["bytes_max"]), (&2.into(), &(64 << 20).into()));
+    assert_eq!(status["fetched_bytes"], (12 << 20) + 10);
+    let used_bytes = status["used_bytes"].as_u64().expect("a number");
+    assert!((12 << 20..13 << 20).contains(&used_bytes), "{status}");
+    assert_eq!(mounted.status(&shown, "cache"), status, "by the directory of the cache");
+    let text = shown.scene.ok(["cache", "show", "mnt"]);
+    assert!(text.contains("1 hit, 2 misses (33.3 % hits)"), "{text}");
+    // A killed process leaves its socket.
+    mounted.kill();
+    assert!(shown.scene.path("cache/control").exists());
+    let left: Value =
+        serde_json::from_str(&shown.scene.ok(["cache", "show", "--json", "cache"])).expect("JSON");
+    let of_process = ["process", "purpose", "bytes_max", "hits", "misses", "fetched_bytes"];
+    assert!(of_process.iter().all(|name| left[name].is_null()), "{left}");
+    assert_eq!((&left["files"], &left["source"]), (&2.into(), &status["source"]), "{left}");
+    let left_bytes = left["used_bytes"].as_u64().expect("a number");
+    assert!((12 << 20..13 << 20).contains(&left_bytes), "{left}");
+    let mounted = shown.mount(&[]);
+    assert_eq!(mounted.status(&shown, "mnt")["hits"], 0, "since this mount");
+    mounted.unmount();
+    assert!(!shown.scene.path("cache/control").exists());
+    for path in ["mnt", "source"] {
+        let output = shown.scene.command(["cache", "show", path]).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("is no cache of a mount"), "{errors}");
+    }
+}
+
+#[test]
+fn cache_evicts_what_is_named_and_nothing_else() {
+    let Some(shown) = Shown::new() else { return };
+    let large = pattern(12 << 20, 5);
+    shown.write("below/large", &large);
+    shown.write("below-not", b"a name that begins like the directory");
+    fs::create_dir(shown.source.join("below/deep")).expect("room");
+    shown.write("below/deep/one", &pattern(5000, 1));
+    let mounted = shown.mount(&[]);
+    let read_all = || {
+        for name in ["small", "below/long", "below-not", "below/deep/one"] {
+            assert_eq!(mounted.read(name), fs::read(shown.source.join(name)).expect("it is there"));
+        }
+    };
+    read_all();
+    let file = File::open(mounted.path.join("below/large")).expect("it is there");
+    file.read_exact_at(&mut [0; 100], 5 << 20).expect("read");
+    drop(file);
+    // A file that is open stays readable, and its next open fetches it again.
+    let mut open = File::open(mounted.path.join("small")).expect("it is there");
+    assert_eq!(mounted.evict(&shown, "small"), (1, 10));
+    assert_eq!(mounted.cached_bytes("small"), 0);
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("it stays");
+    assert_eq!(text, "small file");
+    drop(open);
+    assert_eq!(mounted.cached_bytes("below/long"), 3 << 20);
+    let before = mounted.status(&shown, "mnt");
+    let (files, bytes) = mounted.evict(&shown, "below");
+    // Only what is there of a large file counts: its block, and what the file system adds.
+    let least = (3 << 20) + 5000 + (1 << 20);
+    assert!(files == 3 && (least..least + (1 << 20)).contains(&bytes), "{files} {bytes}");
+    let after = mounted.status(&shown, "mnt");
+    assert_eq!((&before["files"], &after["files"]), (&4.into(), &1.into()));
+    assert!(after["used_bytes"].as_u64() < Some(64 << 10), "{after}");
+    for name in ["below/long", "below/large", "below/deep/one"] {
+        assert_eq!(mounted.cached_bytes(name), 0, "{name}");
+    }
+    assert!(mounted.cached_bytes("below-not") > 0);
+    read_all();
+    // The kernel may release its first open late.
+    wait_until("it is fetched again", || {
+        assert!(mounted.read("below/large") == large);
+        mounted.cached_bytes("below/large") == large.len() as u64
+    });
+    assert_eq!(mounted.evict(&shown, "").0, 5, "all");
+    assert_eq!(mounted.evict(&shown, "below/large"), (0, 0));
+    assert_eq!(mounted.status(&shown, "mnt")["files"], 0);
+    read_all();
+    let output =
+        shown.scene.command(["cache", "evict", "source", "mnt"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("it is on no mount of"), "{errors}");
+    assert_eq!(mounted.cached_bytes("small"), 0, "the others are done");
+    mounted.unmount();
 }
