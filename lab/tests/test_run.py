@@ -213,6 +213,23 @@ def test_a_run_is_complete_and_leaves_nothing_behind(finished: Lab) -> None:
     assert json.loads(again)["cells"] == lab.summary["cells"]
 
 
+def test_utilisation_over_time_is_in_record_and_report(lab: Lab) -> None:
+    head, _, rest = lab.file.read_text().partition("[workloads.iops]")
+    params = "samples = 20, sample_bytes = 4096, batch = 4, compute_s = 0.05, epochs = 2"
+    made = f'[workloads.train]\nkind = "dlinput"\nparams = {{ {params} }}\n\n'
+    lab.file.write_text(head + made + rest[rest.index("[repeat]") :])
+    lab.finish(lab.start_run())
+    trial = lab.run_directory / "trials" / "train-a-c1" / "rep-001"
+    (line,) = (one for one in read_lines(trial / "phases.jsonl") if one["phase"] == "train")
+    points = line["over_time"]["accelerator_utilisation"]
+    begins = [0.0, *(at for at, _ in points)]
+    busy_s = sum(part * (at - begin) for begin, (at, part) in zip(begins, points, strict=False))
+    # Two epochs of five steps.
+    assert busy_s == pytest.approx(2 * 5 * 0.05)
+    figures = lab.run_directory / "report" / "fig"
+    assert len(list(figures.glob("*-train-over-time.svg"))) == 1
+
+
 def test_a_killed_runner_is_resumed_where_it_was(lab: Lab) -> None:
     lab.write(seconds=2, least=2)
     process = lab.start_run()

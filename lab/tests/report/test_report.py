@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -184,6 +185,26 @@ def test_a_figure_for_one_checkpoint_and_sample_is_energy_by_work(full: Made) ->
         assert cell.energy is not None
         assert float(row["value"]) == pytest.approx(1 / cell.energy.per_joule.median)
     assert "The accelerator is a sleep" in full.html
+
+
+def test_utilisation_over_time_is_drawn_where_it_was_recorded(tmp_path: Path) -> None:
+    summary = make_summary(targets=("nfs", "ceph"), workloads=("unet3d",), clients=(1, 2))
+    run = write_run(tmp_path / "run", summary)
+    points = [[1.0, 0.25], [2.5, 0.75]]
+    for cell in summary.cells:
+        if cell.target == "nfs":
+            below = run / "trials" / cell.trial / "rep-001"
+            below.mkdir(parents=True)
+            line = {"phase": cell.phase, "over_time": {"accelerator_utilisation": points}}
+            (below / "phases.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    html = write_report(run, pdf=False).read_text(encoding="utf-8")
+    (path,) = (run / "report" / "fig").glob("13-*-unet3d-over-time.csv")
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [
+        (row["target"], row["clients"], float(row["seconds"]), float(row["part"])) for row in rows
+    ] == [("nfs", clients, *point) for clients in "12" for point in points]
+    assert "nfs 1 clients 55.0 %" in html
 
 
 def test_hostile_names_are_text_and_nothing_else(full: Made) -> None:

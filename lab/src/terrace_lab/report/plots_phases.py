@@ -19,7 +19,8 @@ UTILISATION = "accelerator_utilisation"
 SPLIT = {"compute_s": "compute", "checkpoint_s": "checkpoint"}
 ACCELERATOR_TEXT = (
     "The accelerator is a sleep: its utilisation is the part of the time in which it would have "
-    "computed, and its energy is not in any figure."
+    "computed, and its energy is not in any figure. Where a note of a system says that it is a "
+    "GPU, the utilisation is the part of the time in which that computed."
 )
 
 
@@ -163,6 +164,65 @@ def utilisation() -> Quantity:
         lambda cell: _percent(cell.extra.get(UTILISATION)),
         bound=lambda _: 100.0,
         bound_label="upper bound",
+    )
+
+
+def has_utilisation_over_time(source: Source, cell: Cell) -> bool:
+    return any(source.over_time(one, UTILISATION) for one in source.repetitions(cell)[:1])
+
+
+def utilisation_over_time(
+    source: Source, workload: str, cells: Sequence[Cell], name: str
+) -> Figure:
+    """How busy accelerators were in the first repetition of each cell, a panel for each number of
+    clients."""
+    counts = ordered(sorted(cell.clients for cell in cells))
+    sheet = Sheet(len(counts), columns=1, width=9.6, height=1.9)
+    means = []
+    for axes, clients in zip(sheet.axes, counts, strict=True):
+        for cell in cells:
+            if cell.clients != clients:
+                continue
+            one = series_of(cell)
+            style = source.looks.look(one)
+            first = source.repetitions(cell)[0]
+            points = source.over_time(first, UTILISATION)
+            # Each value holds since the point before.
+            axes.step(
+                [0.0, *(seconds for seconds, _ in points)],
+                [100 * part for _, part in [points[0], *points]],
+                where="pre",
+                color=style.colour,
+                linestyle=style.line,
+            )
+            sheet.legend_line(source.looks.label(one), style)
+            for seconds, part in points:
+                sheet.row(
+                    clients=clients,
+                    target=cell.target,
+                    factors=one.factors,
+                    phase=cell.phase,
+                    repetition=first.repetition,
+                    seconds=seconds,
+                    part=part,
+                )
+            length_s = points[-1][0]
+            before = [0.0, *(seconds for seconds, _ in points)]
+            busy_s = sum(
+                part * (end - begin) for begin, (end, part) in zip(before, points, strict=False)
+            )
+            means.append(f"{cell.target} {clients} clients {100 * busy_s / length_s:.1f} %")
+        axes.set_ylim(0, 104)
+        axes.set_xlim(left=0)
+        axes.set_ylabel("busy (%)")
+        axes.set_xlabel("time since the begin of the phase (s)")
+        axes.set_title(f"{clients} client{'s' if clients != 1 else ''}")
+    return sheet.finish(
+        name,
+        f"Accelerator utilisation over time, {workload}",
+        f"Part of the time in which the accelerators of all clients of {workload} were busy, mean "
+        f"over each interval, first repetition. {ACCELERATOR_TEXT}",
+        f"Utilisation over time; means: {'; '.join(means)}.",
     )
 
 

@@ -308,6 +308,13 @@ def _learning(source: Source, section: Section) -> None:
                     f"{words}, {workload}. {plots_phases.ACCELERATOR_TEXT}",
                 )
             )
+    recorded = [cell for cell in cells if plots_phases.has_utilisation_over_time(source, cell)]
+    for workload, some, _ in _by_workload(section, recorded):
+        section.figures.append(
+            plots_phases.utilisation_over_time(
+                source, workload, some, _name(section, workload, "over-time")
+            )
+        )
     section.tables = [tables.throughput(source, cells)]
 
 

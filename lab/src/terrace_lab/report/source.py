@@ -146,6 +146,20 @@ class Source:
             for path in sorted(below.glob("series-*.jsonl"))
         }
 
+    def over_time(self, repetition: Repetition, name: str) -> list[tuple[float, float]]:
+        """What a workload recorded over the time of a phase; empty where it recorded nothing."""
+        if self.run is None:
+            return []
+        below = self.run / "trials" / repetition.trial / f"rep-{repetition.repetition:03d}"
+        path = below / "phases.jsonl"
+        if not path.exists():
+            return []
+        for line in records.read_lines(path, []):
+            if line.get("phase") == repetition.phase and line.get("role", "work") == "work":
+                points = (line.get("over_time") or {}).get(name) or []
+                return [(float(at), float(value)) for at, value in points]
+        return []
+
     def is_backup(self, repetition: Repetition) -> bool:
         """Whether a meter stood in for another while this was measured."""
         return any("backup meter" in note for note in repetition.notes)

@@ -228,6 +228,9 @@ def _line(mark: Mark, zero: Zero, clocks: Mapping[str, Line]) -> dict[str, Any]:
             "latency_s": dict(result.latency_s),
             "latency_ecdf": [list(one) for one in result.latency_ecdf],
             "extra": dict(result.extra),
+            "over_time": {
+                name: [list(point) for point in points] for name, points in result.over_time.items()
+            },
         }
         notes = [*result.notes, *mark.notes]
     else:

@@ -100,6 +100,9 @@ class Result:
     """What was run."""
     extra: Mapping[str, float] = field(default_factory=dict)
     """Further figures by name with their unit: `accelerator_utilisation`, `stall_s`."""
+    over_time: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """Further figures over the time of the phase: seconds since its begin, in order, and the mean
+    since the one before."""
     notes: Sequence[str] = ()
     """What a reader must know: a fallback, a limit, a warning of the program."""
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Input of training: epochs of shuffled samples in batches, with a compute time for each step.
 
-The accelerator is a sleep. What is measured is how much of it the storage lets be used.
+Threads of the lab, or the `DataLoader` of PyTorch, read ahead. The accelerator is a sleep, or, with
+PyTorch, a GPU where there is one. What is measured is how much of it the storage lets be used.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ from terrace_lab.workloads.distribution import of_bins
 from terrace_lab.workloads.launch import launch, parameters_table
 
 TIMEOUT_SECONDS = 24 * 3600.0
-NOTE = "the accelerator is a sleep: it computes nothing and its energy is in no figure"
+NOTES = {
+    "sleep": "the accelerator is a sleep: it computes nothing and its energy is in no figure",
+    "gpu": "the accelerator is a GPU, which multiplies matrices for the time of each step",
+}
+NOTE_NVML = "the accelerator's utilisation is what NVML reported"
+THREADS, TORCH = LOADERS = ("threads", "torch")
+TORCH_HELP = "the Debian package python3-torch, or torch from PyPI"
 
 # Shapes of MLPerf Storage for the H100 (github.com/mlcommons/storage, storage-conf/workload:
 # unet3d_h100.yaml of 66b0b10, resnet50_h100.yaml of 8177275, cosmoflow_h100.yaml of 88e4f59).
@@ -81,12 +88,17 @@ class Parameters:
     compute_s: float
     epochs: int
     workers: int
-    """Threads of each client that read ahead."""
+    """Threads, or processes of PyTorch, of each client that read ahead."""
+    loader: str
+    """Which reads the samples: `LOADERS`."""
+    python: str
+    """The program whose PyTorch is used."""
 
     @classmethod
     def read(cls, settings: Settings) -> Parameters:
         model = settings.choice("model", tuple(MODELS), "unet3d")
         shape = MODELS[model]
+        loader = settings.choice("loader", LOADERS, THREADS)
         mean = settings.bytes("sample_bytes", shape["sample_bytes"])
         spread = shape["sample_sd"] * mean // shape["sample_bytes"]
         parameters = cls(
@@ -100,6 +112,8 @@ class Parameters:
             compute_s=settings.seconds("compute_s", shape["compute_s"]),
             epochs=settings.integer("epochs", 3, least=1),
             workers=settings.integer("workers", shape["workers"], least=1),
+            loader=loader,
+            python=settings.text("python", "python3") if loader == TORCH else "python3",
         )
         settings.finish()
         if parameters.sample_bytes < 64:
@@ -112,16 +126,33 @@ def create(name: str, settings: Settings) -> DlInput:
 
 
 class DlInput(Configured[Parameters]):
-    """One process on each client, with threads that read ahead of a step."""
+    """One process on each client, with threads or processes that read ahead of a step."""
 
     def _read(self, settings: Settings) -> Parameters:
         return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
-        return missing(hosts, "python3", "Debian package python3")
+        found = missing(hosts, "python3", "Debian package python3")
+        if found or self._parameters.loader != TORCH:
+            return found
+        python = self._parameters.python
+        return [
+            Problem(
+                host.name,
+                f"{python} cannot import torch; install {TORCH_HELP}: "
+                f"{ended.stderr.strip().rpartition(chr(10))[2]}",
+            )
+            for host in hosts.values()
+            if (ended := host.run(Command([python, "-I", "-c", "import torch"]))).code != 0
+        ]
 
     def describe(self) -> Mapping[str, Any]:
-        return {"kind": "dlinput", **dataclasses.asdict(self._parameters)}
+        values = dataclasses.asdict(self._parameters)
+        del values["python"]
+        if self._parameters.loader == THREADS:
+            # Runs of versions that had no other compare with those of this one.
+            del values["loader"]
+        return {"kind": "dlinput", **values}
 
     def space_bytes(self, clients: int, bytes_per_client: int | None) -> int:
         one = self._parameters
@@ -163,8 +194,8 @@ class DlInput(Configured[Parameters]):
             Span(client.host.name, Stamp(*one["begin"]), Stamp(*one["end"]))
             for client, one in zip(context.clients, done, strict=True)
         ]
-        used_s = sum(one["steps"] for one in done) * parameters.compute_s
-        elapsed_s = sum(span.end.raw_ns - span.begin.raw_ns for span in spans) / 1e9
+        used_s = sum(one["busy_s"] for one in done)
+        elapsed_s = sum(one["seconds"] for one in done)
         epochs = [epoch for one in done for epoch in one["epochs"]]
         return Result(
             work=float(sum(one["samples"] for one in done)),
@@ -181,7 +212,8 @@ class DlInput(Configured[Parameters]):
                 "first_epoch_s": max(one["epochs"][0]["seconds"] for one in done),
                 "read_bytes": float(sum(one["bytes"] for one in done)),
             },
-            notes=[NOTE],
+            notes=_notes(done),
+            over_time={"accelerator_utilisation": _mean([one["busy"] for one in done])},
         )
 
     def verify(self, context: Context) -> Verdict:
@@ -199,9 +231,13 @@ class DlInput(Configured[Parameters]):
         package = importlib.resources.files("terrace_lab.workloads")
         source = package.joinpath("dlinput_client.py").read_bytes()
         parameters = self._parameters
+        start = ["python3", "-IS"]
+        if verb == "train" and parameters.loader == TORCH:
+            # PyTorch is among the site packages.
+            start = [parameters.python, "-I"]
         commands = [
             Command(
-                ["python3", "-IS", "-", verb, _configuration(context, parameters, client)],
+                [*start, "-", verb, _configuration(context, parameters, client)],
                 # Not as a file: nothing of it stays on the host.
                 stdin=source,
                 timeout_s=TIMEOUT_SECONDS,
@@ -219,7 +255,31 @@ class DlInput(Configured[Parameters]):
         return commands, done
 
 
+def _notes(done: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the accelerators of the clients were, and who says how busy they were."""
+    notes = [NOTES[kind] for kind in sorted({one["accelerator"] for one in done})]
+    if any(one["busy_from"] == "nvml" for one in done):
+        notes.append(NOTE_NVML)
+    return notes
+
+
+def _mean(lines: Sequence[Sequence[Sequence[float]]]) -> list[tuple[float, float]]:
+    """The mean of lines of steps, at all their ends: of those that have not ended yet."""
+    places = [0] * len(lines)
+    found = []
+    for at in sorted({point[0] for line in lines for point in line}):
+        values = []
+        for index, line in enumerate(lines):
+            while places[index] < len(line) and line[places[index]][0] < at:
+                places[index] += 1
+            if places[index] < len(line):
+                values.append(line[places[index]][1])
+        found.append((at, sum(values) / len(values)))
+    return found
+
+
 def _configuration(context: Context, parameters: Parameters, client: Client) -> str:
+    before = context.clients[: client.index]
     return json.dumps(
         {
             **dataclasses.asdict(parameters),
@@ -227,5 +287,6 @@ def _configuration(context: Context, parameters: Parameters, client: Client) -> 
             "seed": context.seed,
             "client": client.index,
             "clients": len(context.clients),
+            "device": sum(one.host.name == client.host.name for one in before),
         }
     )
