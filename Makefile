@@ -17,6 +17,7 @@ TERRACE := $(CARGO_TARGET_DIR)/release/terrace
 PYTHON := $(CARGO_TARGET_DIR)/python/bin
 # Python beside that of the bindings, as seen from there.
 PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
+NOTEBOOKS := ../../examples/compare-policies.ipynb
 # Benchmarks that use the lab, as seen from there.
 LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay ../benches/peers ../benches/pictures \
 	../benches/bindings ../benches/training
@@ -121,8 +122,8 @@ check: setup-test
 	tools/check-links.py
 	tools/check-licences.py
 	tools/test-setup.sh
-	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES)
-	cd bindings/python && $(PYTHON)/ruff format --check . $(PYTHON_FILES)
+	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES) $(NOTEBOOKS)
+	cd bindings/python && $(PYTHON)/ruff format --check . $(PYTHON_FILES) $(NOTEBOOKS)
 	cd bindings/python && $(PYTHON)/mypy . $(PYTHON_FILES)
 	cd lab && $(PYTHON)/ruff check . $(LAB_BENCHES)
 	cd lab && $(PYTHON)/ruff format --check . $(LAB_BENCHES)
