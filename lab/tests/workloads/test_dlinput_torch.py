@@ -132,6 +132,8 @@ def test_a_missing_torch_is_named(
     (problem,) = workload.check({"here": host})
     assert problem.is_fatal
     assert "cannot import torch; install the Debian package python3-torch" in problem.text
+    (problem,) = make(python=str(tmp_path / "none")).check({"here": host})
+    assert "none is not there; a Python with" in problem.text
     with pytest.raises(PhaseFailed, match="cannot import torch: No module named 'torch'; install"):
         trained(workload, make_context())
 

@@ -136,6 +136,9 @@ class DlInput(Configured[Parameters]):
         if found or self._parameters.loader != TORCH:
             return found
         python = self._parameters.python
+        found = missing(hosts, python, f"a Python with {TORCH_HELP}")
+        if found:
+            return found
         return [
             Problem(
                 host.name,
