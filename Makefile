@@ -233,8 +233,7 @@ endif
 
 # The .rpm of the debug build by rpm into a root file system, which is not booted.
 rpm-test:
-	@tools/setup.sh --testbed
-	@tools/setup.sh --packages
+	@tools/setup.sh --packages --testbed
 	cargo build --locked -p terrace-cli -p terrace-gen -p partdiff
 	PATH="$(DEPLOY_TOOLS):$$PATH" packaging/make-packages.py --fast --kind rpm \
 		--binaries $(CARGO_TARGET_DIR)/debug --output $(CARGO_TARGET_DIR)/test-packages/rpm

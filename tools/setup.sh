@@ -115,7 +115,8 @@ while [ $# -gt 0 ]; do
         command -v qemu-aarch64 >/dev/null || packages="$packages qemu-user"
         ;;
     --packages | --testbed)
-        packers=$DEB_PACKER
+        # Not again where the other option has named it, with more.
+        packers=${packers:-$DEB_PACKER}
         command -v dpkg-scanpackages >/dev/null || packages="$packages dpkg-dev"
         command -v lintian >/dev/null || packages="$packages lintian"
         command -v strip >/dev/null || packages="$packages binutils"
