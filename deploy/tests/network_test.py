@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Two hosts: the playbook of bonds, with systemd-networkd and pairs of veth as ports.
+
+    network_test.py ANSIBLE_BIN
+
+A kernel without the module of bonds makes none: the files are then only read by systemd-networkd, and a bridge of the bond's name
+stands in for it, so that what checks a bond that is there runs, too.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from playbooks import Playbooks
+from steps import Host, TestBed, bound, expect, run, step
+
+TIME_MAX_S = 600
+WORK = Path("/var/tmp/terrace-network-test")
+PORTS = ["s0", "s1"]
+FILES = "ls /etc/systemd/network | grep terrace"
+
+
+def add_ports(bed: TestBed) -> None:
+    """Two ports for each host; the first ones are on one bridge, and the second ones lead nowhere."""
+    run("ip", "-n", bed.lan, "link", "add", "br1", "mtu", "9000", "type", "bridge")
+    run("ip", "-n", bed.lan, "link", "set", "br1", "up")
+    for host in bed.hosts:
+        for port in PORTS:
+            end = f"{port}-{host.number}"
+            run("ip", "link", "add", "name", port, "netns", host.namespace, "type", "veth", "peer", "name", end, "netns", bed.lan)
+            run("ip", "-n", bed.lan, "link", "set", end, "mtu", "9000", "up")
+        run("ip", "-n", bed.lan, "link", "set", f"s0-{host.number}", "master", "br1")
+
+
+def inventory(bed: TestBed, members: list[str]) -> dict:
+    hosts = {host.name: bed.host_variables(host) | {"network_address": f"10.99.0.{10 + host.number}/24"} for host in bed.hosts}
+    bond = {"name": "bond0", "members": members, "mode": "active-backup", "mtu": 9000}
+    return {
+        "all": {
+            "vars": {"network_bond": bond, "network_timeout_s": 15},
+            "hosts": hosts,
+            "children": {"terrace_all": {"hosts": dict.fromkeys(hosts, {})}},
+        }
+    }
+
+
+def has_bonds(host: Host) -> bool:
+    return "has" in host.run("ip link add probe type bond && echo has && ip link delete probe", check=False)
+
+
+def stand_in(host: Host) -> None:
+    """Makes by hand what would be there; systemd-networkd leaves a bridge of this name alone."""
+    host.run(f"ip link add bond0 type bridge && ip link set bond0 up && ip address add 10.99.0.{10 + host.number}/24 dev bond0")
+    for port in PORTS:
+        host.run(f"ip link set {port} mtu 9000 master bond0 up")
+
+
+def main() -> int:
+    ansible = Path(sys.argv[1]).resolve()
+    bound(TIME_MAX_S)
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    with TestBed(Path("/var/tmp/terrace-testbed-network")) as bed:
+        with step("two hosts boot"):
+            bed.up(2)
+            add_ports(bed)
+        playbooks = Playbooks(bed, ansible, WORK)
+        with step("the port that Ansible comes over is refused"):
+            playbooks.run(inventory(bed, ["eth0", "s0"]), "network", fails=True)
+            expect(
+                "Ansible comes over eth0 (10.98.0.11): reach the host over another port" in playbooks.printed(),
+                playbooks.log[-2000:],
+            )
+            bed.hosts[0].fails(FILES)
+        with step("a dry run writes nothing"):
+            playbooks.run(inventory(bed, PORTS), "network", "--check")
+            bed.hosts[0].fails(FILES)
+        is_real = has_bonds(bed.hosts[0])
+        with step("the bond is made" if is_real else "this kernel makes no bond, and the playbook says so"):
+            playbooks.run(inventory(bed, PORTS), "network", fails=not is_real)
+            if not is_real:
+                expect("bond0 is not up with 10.99.0.11/24" in playbooks.printed(), playbooks.log[-2000:])
+            # What it does not understand it reports with file and line.
+            log = bed.hosts[0].run("journalctl --unit=systemd-networkd --output=cat")
+            expect("s0: Configuring with /etc/systemd/network/60-terrace-bond0-ports.network" in log, log)
+            expect(re.search(r"/etc/systemd/\S+:\d+: ", log) is None, log)
+        if not is_real:
+            for host in bed.hosts:
+                stand_in(host)
+        with step("a second run changes nothing, and packets of full size pass"):
+            counts = playbooks.run(inventory(bed, PORTS), "network")
+            expect(counts["changed"] == 0, playbooks.changed_tasks())
+        with step("a dry run with the bond changes nothing"):
+            counts = playbooks.run(inventory(bed, PORTS), "network", "--check")
+            expect(counts["changed"] == 0, playbooks.changed_tasks())
+        with step("a switch that takes no jumbo frames is reported"):
+            run("ip", "-n", bed.lan, "link", "set", "s0-1", "mtu", "1500")
+            playbooks.run(inventory(bed, PORTS), "network", fails=True)
+            expect("no packet of 9000 bytes reaches 10.99.0.12" in playbooks.printed(), playbooks.log[-2000:])
+        with step("a port that has got an address is refused before anything is changed"):
+            host = bed.hosts[0]
+            host.run("ip link set s1 nomaster && ip address add 10.97.0.1/24 dev s1")
+            playbooks.run(inventory(bed, PORTS), "network", "-l", "h1", fails=True)
+            expect("s1 has the address 10.97.0.1/24" in playbooks.printed(), playbooks.log[-2000:])
+    shutil.rmtree(WORK)
+    print(f"network_test: everything passed{'' if is_real else ', without a bond: this kernel makes none'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
