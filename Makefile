@@ -261,7 +261,7 @@ deploy-test: deploy-check host-test
 	lintian --fail-on error $(CARGO_TARGET_DIR)/test-packages/now/*.deb
 	PATH="$(DEPLOY_TOOLS):$$PATH" packaging/make-packages.py --fast --kind deb --version 99.0.0 \
 		--binaries $(CARGO_TARGET_DIR)/debug --output $(CARGO_TARGET_DIR)/test-packages/next
-	deploy/tests/network_test.py $(ANSIBLE)
+	deploy/tests/prepare_test.py $(ANSIBLE)
 	deploy/tests/beegfs_test.py $(ANSIBLE)
 	deploy/tests/compare_test.py $(ANSIBLE)
 	deploy/tests/deploy_test.py $(CARGO_TARGET_DIR)/test-packages/now $(CARGO_TARGET_DIR)/test-packages/next $(ANSIBLE)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Two hosts: the playbook of bonds, with systemd-networkd and pairs of veth as ports.
+"""Two hosts: what prepares them, namely bootstrap, tuning and bonds, with systemd-networkd and pairs of veth as ports.
 
-    network_test.py ANSIBLE_BIN
+    prepare_test.py ANSIBLE_BIN
 
 A kernel without the module of bonds makes none: the files are then only read by systemd-networkd, and a bridge of the bond's name
 stands in for it, so that what checks a bond that is there runs, too.
@@ -17,7 +17,7 @@ from playbooks import Playbooks
 from steps import Host, TestBed, bound, expect, run, step
 
 TIME_MAX_S = 600
-WORK = Path("/var/tmp/terrace-network-test")
+WORK = Path("/var/tmp/terrace-prepare-test")
 PORTS = ["s0", "s1"]
 FILES = "ls /etc/systemd/network | grep terrace"
 
@@ -39,9 +39,9 @@ def inventory(bed: TestBed, members: list[str]) -> dict:
     bond = {"name": "bond0", "members": members, "mode": "active-backup", "mtu": 9000}
     return {
         "all": {
-            "vars": {"network_bond": bond, "network_timeout_s": 15},
+            "vars": {"network_bond": bond, "network_timeout_s": 15, "terrace_tuning": True, "terrace_time_servers": ["10.98.0.1"]},
             "hosts": hosts,
-            "children": {"terrace_all": {"hosts": dict.fromkeys(hosts, {})}},
+            "children": {group: {"hosts": dict.fromkeys(hosts, {})} for group in ("terrace_all", "terrace_servers")},
         }
     }
 
@@ -62,11 +62,26 @@ def main() -> int:
     bound(TIME_MAX_S)
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
-    with TestBed(Path("/var/tmp/terrace-testbed-network")) as bed:
+    with TestBed(Path("/var/tmp/terrace-testbed-prepare")) as bed:
         with step("two hosts boot"):
             bed.up(2)
             add_ports(bed)
         playbooks = Playbooks(bed, ansible, WORK)
+        with step("hosts are bootstrapped and tuned, and not given bonds unasked"):
+            playbooks.run(inventory(bed, PORTS), "bootstrap", "--check")
+            playbooks.run(inventory(bed, PORTS), "bootstrap")
+            host = bed.hosts[0]
+            host.fails(FILES)
+            # Both programs read what was written; the kernel of the machine is left alone.
+            parsed = host.run("sysctl --dry-run --load=/etc/sysctl.d/60-terrace.conf")
+            expect("vm.dirty_bytes = 1073741824" in parsed, parsed)
+            used = host.run("systemd-tmpfiles --cat-config && chronyd -p -f /etc/chrony/chrony.conf")
+            expect("w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise" in used, used)
+            sources = host.run("cat /etc/chrony/sources.d/terrace.sources && grep sourcedir /etc/chrony/chrony.conf")
+            expect("server 10.98.0.1 iburst" in sources and "sourcedir /etc/chrony/sources.d" in sources, sources)
+        with step("a second bootstrap changes nothing"):
+            counts = playbooks.run(inventory(bed, PORTS), "bootstrap")
+            expect(counts["changed"] == 0, playbooks.changed_tasks())
         with step("the port that Ansible comes over is refused"):
             playbooks.run(inventory(bed, ["eth0", "s0"]), "network", fails=True)
             expect(
@@ -105,7 +120,7 @@ def main() -> int:
             playbooks.run(inventory(bed, PORTS), "network", "-l", "h1", fails=True)
             expect("s1 has the address 10.97.0.1/24" in playbooks.printed(), playbooks.log[-2000:])
     shutil.rmtree(WORK)
-    print(f"network_test: everything passed{'' if is_real else ', without a bond: this kernel makes none'}")
+    print(f"prepare_test: everything passed{'' if is_real else ', without a bond: this kernel makes none'}")
     return 0
 
 
