@@ -42,7 +42,7 @@ DEB_PACKER="cargo-deb@3.8.0"
 RPM_PACKER="cargo-generate-rpm@0.21.1"
 ZIG_PACKAGES="ziglang==0.17.* cargo-zigbuild==0.24.*"
 
-ANSIBLE_PACKAGES="ansible-core==2.18.* ansible-lint==26.* pytest>=8,<10"
+ANSIBLE_PACKAGES="ansible-core==2.18.* ansible-lint==26.* pytest>=8,<10 pykickstart==3.*"
 
 # Packages whose source the tests build.
 SOURCES="bzip2"

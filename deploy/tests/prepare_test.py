@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Two hosts: what prepares them, namely bootstrap, tuning and bonds, with systemd-networkd and pairs of veth as ports.
+"""Two hosts, and what prepares them: files for installers, bootstrap, tuning, and bonds.
 
     prepare_test.py ANSIBLE_BIN
 
-A kernel without the module of bonds makes none: the files are then only read by systemd-networkd, and a bridge of the bond's name
-stands in for it, so that what checks a bond that is there runs, too.
+Pairs of veth are ports, which systemd-networkd configures. A kernel without the module of bonds makes none: the files are then
+only read, and a bridge of the bond's name stands in for it, so that what checks a bond that is there runs, too.
 """
 
 import re
@@ -46,6 +46,21 @@ def inventory(bed: TestBed, members: list[str]) -> dict:
     }
 
 
+def bare(bed: TestBed) -> dict:
+    """An inventory for the playbook of installers, which reaches no host."""
+    site = inventory(bed, PORTS)
+    site["all"]["vars"] |= {
+        "installer_directory": str(WORK / "installer"),
+        "installer_system": "debian12",
+        "installer_disk": "/dev/disk/by-id/nvme-system",
+        "installer_ssh_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey admin@controller",
+        "installer_url": "http://10.98.0.1:8000/grub",
+    }
+    for number, variables in enumerate(site["all"]["hosts"].values(), start=1):
+        variables["installer_mac"] = f"52:54:00:00:00:0{number}"
+    return site
+
+
 def has_bonds(host: Host) -> bool:
     return "has" in host.run("ip link add probe type bond && echo has && ip link delete probe", check=False)
 
@@ -67,6 +82,20 @@ def main() -> int:
             bed.up(2)
             add_ports(bed)
         playbooks = Playbooks(bed, ansible, WORK)
+        with step("files for installers are written once, and a disk by an unstable name is refused"):
+            playbooks.run(bare(bed), "installer", "--check")
+            playbooks.run(bare(bed), "installer")
+            names = {f"{host.name}.preseed" for host in bed.hosts} | {
+                "grub.cfg",
+                "grub.cfg-52:54:00:00:00:01",
+                "grub.cfg-52:54:00:00:00:02",
+            }
+            found = {path.name for path in (WORK / "installer").iterdir()}
+            expect(found == names, found)
+            counts = playbooks.run(bare(bed), "installer")
+            expect(counts["changed"] == 0, playbooks.changed_tasks())
+            playbooks.run(bare(bed), "installer", "-e", "installer_disk=/dev/sda", fails=True)
+            expect("is no name below /dev/disk/by-id or by-path" in playbooks.printed(), playbooks.log[-2000:])
         with step("hosts are bootstrapped and tuned, and not given bonds unasked"):
             playbooks.run(inventory(bed, PORTS), "bootstrap", "--check")
             playbooks.run(inventory(bed, PORTS), "bootstrap")
