@@ -118,6 +118,12 @@ def main() -> int:
                 playbooks.log[-2000:],
             )
             bed.hosts[0].fails(FILES)
+        with step("files that systemd-networkd would begin to use are refused"):
+            bed.hosts[0].run("printf '[Match]\\nName=eth0\\n' >/etc/systemd/network/10-lan.network")
+            playbooks.run(inventory(bed, PORTS), "network", "-l", "h1", fails=True)
+            expect("would begin to use /etc/systemd/network/10-lan.network" in playbooks.printed(), playbooks.log[-2000:])
+            bed.hosts[0].fails(FILES)
+            bed.hosts[0].run("rm /etc/systemd/network/10-lan.network")
         with step("a dry run writes nothing"):
             playbooks.run(inventory(bed, PORTS), "network", "--check")
             bed.hosts[0].fails(FILES)
