@@ -8,6 +8,7 @@ Pairs of veth are ports, which systemd-networkd configures. A kernel without the
 only read, and a bridge of the bond's name stands in for it, so that what checks a bond that is there runs, too.
 """
 
+import json
 import re
 import shutil
 import sys
@@ -59,6 +60,16 @@ def bare(bed: TestBed) -> dict:
     for number, variables in enumerate(site["all"]["hosts"].values(), start=1):
         variables["installer_mac"] = f"52:54:00:00:00:0{number}"
     return site
+
+
+def asked_role() -> list[str]:
+    """Options for a role in place of that of linux-system-roles; it records what it is asked, and makes no bond."""
+    tasks = WORK / "recorder/tasks/main.yml"
+    tasks.parent.mkdir(parents=True)
+    copy = {"content": "{{ network_connections | to_json }}", "dest": "/root/asked.json", "mode": "0600"}
+    tasks.write_text(json.dumps([{"name": "Record", "ansible.builtin.copy": copy}]), encoding="utf-8")
+    variables = {"network_renderer": "system_roles", "network_system_role": str(WORK / "recorder"), "network_timeout_s": "1"}
+    return [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
 
 
 def has_bonds(host: Host) -> bool:
@@ -126,6 +137,12 @@ def main() -> int:
             bed.hosts[0].run("rm /etc/systemd/network/10-lan.network")
         with step("a dry run writes nothing"):
             playbooks.run(inventory(bed, PORTS), "network", "--check")
+            bed.hosts[0].fails(FILES)
+        with step("linux-system-roles is asked for bond, ports and address where it is chosen"):
+            playbooks.run(inventory(bed, PORTS), "network", "-l", "h1", *asked_role(), fails=True)
+            asked = json.loads(bed.hosts[0].run("cat /root/asked.json"))
+            expect([one["name"] for one in asked] == ["bond0", "bond0-s0", "bond0-s1"], asked)
+            expect(asked[0]["ip"]["address"] == ["10.99.0.11/24"], asked)
             bed.hosts[0].fails(FILES)
         is_real = has_bonds(bed.hosts[0])
         with step("the bond is made" if is_real else "this kernel makes no bond, and the playbook says so"):
