@@ -248,13 +248,36 @@ fn a_large_file_that_is_overwritten_while_it_is_read_leaves_no_mixed_copy() {
     assert_eq!(part, old[..4096]);
     let new: Vec<u8> = old.iter().map(|byte| !byte).collect();
     write(&ground, "large", &new);
-    // The open file is the one that is overwritten.
-    file.read_exact_at(&mut part, 15 << 20).expect("read");
-    assert_eq!(part, new[15 << 20..(15 << 20) + 4096]);
+    // The open file is the one that is overwritten: what it was cannot be read any more.
+    let refused = file.read_exact_at(&mut part, 15 << 20).expect_err("another state");
+    assert_eq!(refused.raw_os_error(), Some(Errno::STALE.raw_os_error()));
     assert!(fs::read(mounted.path.join("large")).expect("read") == new);
     drop(file);
     drop(mounted);
     let mounted = mount(&ground, Duration::ZERO, PATIENT);
+    assert!(fs::read(mounted.path.join("large")).expect("read") == new);
+}
+
+#[test]
+fn a_large_file_that_is_replaced_is_read_as_one_of_both() {
+    let Some(ground) = ground() else { return };
+    let old = pattern(20 << 20);
+    let new: Vec<u8> = pattern(24 << 20).iter().map(|byte| !byte).collect();
+    write(&ground, "large", &old);
+    write(&ground, "new", &new);
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    let file = File::open(mounted.path.join("large")).expect("it is there");
+    let mut part = vec![0; 5 << 20];
+    file.read_exact_at(&mut part, 0).expect("read");
+    assert!(part == old[..5 << 20]);
+    let source = ground.path().join("source");
+    fs::rename(source.join("new"), source.join("large")).expect("renamed");
+    // What the kernel knows of the name is not too old yet.
+    assert!(fs::read(mounted.path.join("large")).expect("read") == new);
+    let mut rest = vec![0; 15 << 20];
+    file.read_exact_at(&mut rest, 5 << 20).expect("an open file stays");
+    assert!(rest == old[5 << 20..]);
+    drop(file);
     assert!(fs::read(mounted.path.join("large")).expect("read") == new);
 }
 

@@ -56,7 +56,7 @@ impl Front {
                         drop(shared);
                         tracing::debug!(%errno, path = %path.display(), "a file cannot be kept in blocks");
                         self.cache.note_refused();
-                        return Ok(Bytes::Direct(self.open_source(path)?));
+                        return Ok(Bytes::Direct(self.open_same(path, meta)?));
                     }
                 },
             }
@@ -64,7 +64,7 @@ impl Front {
         let file = match blocks.is_complete() || self.calls.is_suspect() {
             true => None,
             // Now, as its name may lead elsewhere later.
-            false => match self.open_source(path) {
+            false => match self.open_same(path, meta) {
                 Err(errno) if is_unreachable(errno) => None,
                 other => Some(other?),
             },
@@ -96,28 +96,21 @@ impl Front {
                 Claim::Fetch => {
                     let fetched = self.source_of(node, large).and_then(|file| {
                         let blocks = Arc::clone(blocks);
-                        self.calls.run(move || fetch(&*file, &blocks, block))
+                        self.calls.run(move || fetch(&*file, &blocks, start, length))
                     });
                     let fetched = fetched.inspect_err(|_| {
                         blocks.done(block, None);
                     })?;
-                    blocks.done(
-                        block,
-                        Some(&fetched)
-                            .filter(|fetched| fetched.is_same)
-                            .map(|fetched| &*fetched.bytes),
+                    blocks.done(block, fetched.is_same.then_some(&*fetched.bytes));
+                    part.copy_from_slice(
+                        &fetched.bytes[(from - start) as usize..(to - start) as usize],
                     );
-                    let within = (from - start) as usize..(to - start) as usize;
-                    // It has become shorter: what is missing reads as a hole.
-                    let there =
-                        fetched.bytes.get(within.start..within.end.min(fetched.bytes.len()));
-                    let there = there.unwrap_or_default();
-                    part[..there.len()].copy_from_slice(there);
                 }
                 Claim::Past => {
                     let file = self.source_of(node, large)?;
-                    let there = self.read_source(&file, from, part.len())?;
-                    part[..there.len()].copy_from_slice(&there);
+                    let (blocks, length) = (Arc::clone(blocks), part.len());
+                    let fetched = self.calls.run(move || fetch(&*file, &blocks, from, length))?;
+                    part.copy_from_slice(&fetched.bytes);
                 }
             }
         }
@@ -132,8 +125,25 @@ impl Front {
         if let Some(file) = &*lock(&large.file) {
             return Ok(Arc::clone(file));
         }
-        let file = self.open_source(&node.path())?;
+        let file = self.open_same(&node.path(), large.blocks.meta())?;
         Ok(Arc::clone(lock(&large.file).get_or_insert(file)))
+    }
+
+    /// Opens the source's file in a state.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` where the name leads to another file, or the file has another state: the kernel looks the name
+    /// up again then. Those of the source.
+    fn open_same(&self, path: &Path, meta: &Meta) -> Result<Arc<dyn SourceFile>, Errno> {
+        let (path, meta) = (path.to_path_buf(), meta.clone());
+        let opened = self.ask(move |source| {
+            let file: Arc<dyn SourceFile> = Arc::from(source.open(&path)?);
+            let is_same = file.look()?.is_same_state(&meta);
+            is_same.then_some(file).ok_or(Errno::STALE)
+        });
+        // The name was there when it was looked up.
+        opened.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })
     }
 
     /// Fetches the next blocks in the background.
@@ -150,7 +160,8 @@ impl Front {
             let (file, blocks) = (Arc::clone(&file), Arc::clone(&large.blocks));
             let running = Running { ahead: Arc::clone(&self.ahead), blocks, block };
             self.calls.spawn(move || {
-                let fetched = fetch(&*file, &running.blocks, block)?;
+                let (start, length) = running.blocks.extent(block);
+                let fetched = fetch(&*file, &running.blocks, start, length)?;
                 running.blocks.done(block, fetched.is_same.then_some(&*fetched.bytes));
                 Ok(())
             });
@@ -172,22 +183,40 @@ impl Drop for Running {
     }
 }
 
-/// A block as the source had it.
+/// Bytes of the state of the file that the copy is of.
 struct Fetched {
     bytes: Vec<u8>,
-    /// Whether the file was in the state that the copy is of.
+    /// Whether the file still has this state: else nothing is stored.
     is_same: bool,
 }
 
-fn fetch(file: &dyn SourceFile, blocks: &Blocks, block: usize) -> Result<Fetched, Errno> {
-    let (start, length) = blocks.extent(block);
+/// Reads from the source's file.
+///
+/// # Errors
+///
+/// `ESTALE` where it has been changed: its bytes are not those of the file that was opened. Those of the source.
+fn fetch(
+    file: &dyn SourceFile,
+    blocks: &Blocks,
+    offset_bytes: u64,
+    length: usize,
+) -> Result<Fetched, Errno> {
     let mut bytes = vec![0; length];
-    let read = file.read_at(start, &mut bytes)?;
-    bytes.truncate(read);
-    // Behind the read: a change before it has changed the state by now.
-    let is_same = read == length && file.look()?.is_same_state(blocks.meta());
+    let read = file.read_at(offset_bytes, &mut bytes)?;
+    // After the read: each change before it has changed the state by now.
+    let found = file.look()?;
+    let is_same = found.is_same_state(blocks.meta());
     if !is_same {
         blocks.set_stale();
     }
-    Ok(Fetched { bytes, is_same })
+    match read == length && (is_same || is_same_but_for_names(&found, blocks.meta())) {
+        true => Ok(Fetched { bytes, is_same }),
+        false => Err(Errno::STALE),
+    }
+}
+
+/// Whether a file differs from what it was by the number of its names and the time of that change only: another
+/// file was renamed over it, or it was removed. Its bytes are the same.
+fn is_same_but_for_names(found: &Meta, meta: &Meta) -> bool {
+    found.links != meta.links && Meta { changed: meta.changed, ..found.clone() }.is_same_state(meta)
 }
