@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use rustix::io::Errno;
 use terrace_fuse::{BackingId, ROOT_NODE};
 
-use crate::cache::Blocks;
 use crate::lock;
 use crate::meta::Meta;
 use crate::source::SourceFile;
@@ -28,8 +27,6 @@ pub(crate) struct Node {
     pub(crate) fetching: Mutex<()>,
     /// What its opens are passed through to; all of them to one.
     pub(crate) backing: Mutex<Weak<BackingId>>,
-    /// The copy in blocks, where one is open.
-    pub(crate) blocks: Mutex<Weak<Blocks>>,
     /// Handles that are open.
     pub(crate) opens: AtomicU64,
     /// The file of the source, where one is open that is not in the cache.
@@ -64,7 +61,6 @@ impl Node {
             known: Mutex::new(known),
             fetching: Mutex::default(),
             backing: Mutex::default(),
-            blocks: Mutex::default(),
             opens: AtomicU64::new(0),
             direct: Mutex::new(nothing),
         })

@@ -135,13 +135,17 @@ fn write(ground: &TempDir, name: &str, bytes: &[u8]) {
 }
 
 fn mount(ground: &TempDir, ttl: Duration, deadline: Duration) -> Mounted {
+    mount_sized(ground, ttl, deadline, 1 << 30)
+}
+
+fn mount_sized(ground: &TempDir, ttl: Duration, deadline: Duration, cache_bytes: u64) -> Mounted {
     let gate = Arc::new(Gate::default());
     let inner = Directory::open(&ground.path().join("source")).expect("a directory");
     let identity = inner.identity().to_string();
     let source: Arc<dyn Source> = Arc::new(Hanging { inner, gate: Arc::clone(&gate) });
     let settings = CacheSettings {
         directory: ground.path().join("cache"),
-        bytes_max: Some(1 << 30),
+        bytes_max: Some(cache_bytes),
         purpose: "a test".into(),
     };
     let cache = Arc::new(Cache::open(&settings, &identity).expect("a cache"));
@@ -279,6 +283,22 @@ fn a_large_file_that_is_replaced_is_read_as_one_of_both() {
     assert!(rest == old[5 << 20..]);
     drop(file);
     assert!(fs::read(mounted.path.join("large")).expect("read") == new);
+}
+
+#[test]
+fn a_file_larger_than_the_cache_is_read_once_and_evicts_nothing() {
+    let Some(ground) = ground() else { return };
+    let large = pattern(60 << 20);
+    write(&ground, "large", &large);
+    write(&ground, "small", b"small");
+    let mounted = mount_sized(&ground, PATIENT, PATIENT, 20 << 20);
+    assert_eq!(fs::read(mounted.path.join("small")).expect("read"), b"small");
+    assert!(fs::read(mounted.path.join("large")).expect("read") == large);
+    assert_eq!(mounted.gate.read_bytes(), (60 << 20) + 5, "each byte is read once");
+    assert_eq!(fs::read(mounted.path.join("small")).expect("read"), b"small");
+    let report = mounted.cache.report();
+    assert_eq!((report.hits, report.evicted), (1, 0));
+    assert!(report.fetched_bytes >= 16 << 20, "free room is used");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -27,7 +27,8 @@ const PAGE_BYTES: u64 = 4096;
 /// An entry of the map.
 const ENTRY_BYTES: usize = 4;
 
-/// A copy of a large file, of which some blocks may be missing. All handles of one inode share it.
+/// A copy of a large file, of which some blocks may be missing. While one is open there is no other one of the same
+/// file in the cache: the last block is there once, and then the map is cut off.
 pub(crate) struct Blocks {
     copy: Copy,
     path: std::path::PathBuf,
@@ -42,26 +43,55 @@ struct State {
     fetching: HashSet<usize>,
     /// The source's file has changed: nothing more is stored.
     is_stale: bool,
+    /// There was no room for a block.
+    is_refused: bool,
 }
 
 /// What has to be done for a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Nothing: it is in the copy.
     Present,
-    /// The caller fetches it, and then calls [`Blocks::done`].
-    Fetch,
+    /// The caller fetches it.
+    Fetch(Claimed),
     /// It cannot be kept: the caller reads past the cache.
     Past,
+}
+
+/// A block that the caller alone fetches, and for which there is room. Dropped, others may claim it.
+pub(crate) struct Claimed {
+    blocks: Arc<Blocks>,
+    block: usize,
+    /// What it takes of the cache; given back where it is not stored.
+    reserved_bytes: u64,
 }
 
 impl Cache {
     /// The copy of a large file in this state, which is made where there is none.
     pub(crate) fn blocks(&self, path: &Path, meta: &Meta) -> Result<Arc<Blocks>, Errno> {
         let (key, shared) = (CopyKey::of(path), &self.shared);
-        if let Some((copy, present)) = shared.open_blocks(key, meta) {
+        // Held until it is open, so that no other thread opens the same.
+        let mut open = lock(&shared.open_blocks);
+        let there = open.get(&key).and_then(Weak::upgrade);
+        if let Some(blocks) = there {
+            if blocks.meta.is_same_state(meta) {
+                self.note_hit();
+                return Ok(blocks);
+            }
+            // The last reference takes the lock when it is dropped.
+            drop(open);
+            drop(blocks);
+            open = lock(&shared.open_blocks);
+        }
+        let blocks = Arc::new(self.open_or_make(key, path, meta)?);
+        open.insert(key, Arc::downgrade(&blocks));
+        Ok(blocks)
+    }
+
+    fn open_or_make(&self, key: CopyKey, path: &Path, meta: &Meta) -> Result<Blocks, Errno> {
+        let shared = &self.shared;
+        if let Some((copy, present)) = shared.open_copy_in_blocks(key, meta) {
             self.note_hit();
-            return Ok(Arc::new(Blocks::new(copy, path, meta, present)));
+            return Ok(Blocks::new(copy, path, meta, present));
         }
         self.note_miss();
         let draft = self.draft(0)?;
@@ -71,12 +101,16 @@ impl Cache {
         let file = draft.publish_as(key, path, meta, None, true)?;
         lock(&shared.index).add_pinned(key, 0, shared.clock.wall_ns());
         let copy = Copy { file, key, shared: Arc::clone(shared) };
-        Ok(Arc::new(Blocks::new(copy, path, meta, vec![false; blocks])))
+        Ok(Blocks::new(copy, path, meta, vec![false; blocks]))
     }
 }
 
 impl Shared {
-    fn open_blocks(self: &Arc<Self>, key: CopyKey, meta: &Meta) -> Option<(Copy, Vec<bool>)> {
+    fn open_copy_in_blocks(
+        self: &Arc<Self>,
+        key: CopyKey,
+        meta: &Meta,
+    ) -> Option<(Copy, Vec<bool>)> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let place = self.copies.join(key.place());
         let file = rustix::fs::openat(CWD, &place, flags, Mode::empty()).ok()?;
@@ -107,7 +141,13 @@ impl Shared {
 impl Blocks {
     fn new(copy: Copy, path: &Path, meta: &Meta, present: Vec<bool>) -> Self {
         let missing = present.iter().filter(|is_there| !**is_there).count();
-        let state = State { present, missing, fetching: HashSet::new(), is_stale: false };
+        let state = State {
+            present,
+            missing,
+            fetching: HashSet::new(),
+            is_stale: false,
+            is_refused: false,
+        };
         Self {
             copy,
             path: path.into(),
@@ -141,7 +181,11 @@ impl Blocks {
     /// # Errors
     ///
     /// `ETIMEDOUT` where that takes longer than `patience`.
-    pub(crate) fn claim(&self, block: usize, patience: Duration) -> Result<Claim, Errno> {
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        block: usize,
+        patience: Duration,
+    ) -> Result<Claim, Errno> {
         let state = lock(&self.state);
         let is_busy = |state: &mut State| state.fetching.contains(&block);
         let waited = self.changed.wait_timeout_while(state, patience, is_busy);
@@ -149,33 +193,41 @@ impl Blocks {
         if timeout.timed_out() && state.fetching.contains(&block) {
             return Err(Errno::TIMEDOUT);
         }
-        Ok(state.claim(block))
+        if state.present[block] {
+            return Ok(Claim::Present);
+        }
+        if state.is_stale {
+            return Ok(Claim::Past);
+        }
+        state.fetching.insert(block);
+        drop(state);
+        Ok(self.reserve(block).map_or(Claim::Past, Claim::Fetch))
     }
 
-    /// The same for reading ahead, which waits for nothing: whether the caller has to fetch the block.
-    pub(crate) fn claim_ahead(&self, block: usize) -> bool {
+    /// The same for reading ahead, which waits for nothing: `None` where there is nothing to fetch.
+    pub(crate) fn claim_ahead(self: &Arc<Self>, block: usize) -> Option<Claimed> {
         let mut state = lock(&self.state);
-        !state.fetching.contains(&block) && state.claim(block) == Claim::Fetch
-    }
-
-    /// A block that was claimed was fetched in the state of the file that this is a copy of (`Some`), or not.
-    /// Returns whether it is in the copy.
-    pub(crate) fn done(&self, block: usize, bytes: Option<&[u8]>) -> bool {
-        let is_stored = bytes.is_some_and(|bytes| self.store(block, bytes).is_ok());
-        let mut state = lock(&self.state);
-        state.fetching.remove(&block);
-        let mut is_last = false;
-        if is_stored && !state.present[block] {
-            state.present[block] = true;
-            state.missing -= 1;
-            is_last = state.missing == 0;
+        if state.present[block] || state.is_stale || !state.fetching.insert(block) {
+            return None;
         }
         drop(state);
-        self.changed.notify_all();
-        if is_last && let Err(errno) = self.complete() {
-            tracing::debug!(%errno, path = %self.path.display(), "a copy stays in blocks");
-        }
-        is_stored
+        self.reserve(block)
+    }
+
+    /// Takes room for a block that is claimed; where there is none it is claimed no more.
+    fn reserve(self: &Arc<Self>, block: usize) -> Option<Claimed> {
+        let mut claimed = Claimed { blocks: Arc::clone(self), block, reserved_bytes: 0 };
+        let shared = &self.copy.shared;
+        let grown = lock(&shared.index).grow(self.copy.key, BLOCK_BYTES, self.meta.size_bytes);
+        let Some(chosen) = grown else {
+            if !std::mem::replace(&mut lock(&self.state).is_refused, true) {
+                shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            return None;
+        };
+        claimed.reserved_bytes = BLOCK_BYTES;
+        shared.remove(&chosen);
+        Some(claimed)
     }
 
     /// The source's file has another state by now.
@@ -191,13 +243,8 @@ impl Blocks {
         }
     }
 
-    fn store(&self, block: usize, bytes: &[u8]) -> Result<(), Errno> {
+    fn write(&self, block: usize, bytes: &[u8]) -> Result<(), Errno> {
         let (shared, file) = (&self.copy.shared, &self.copy.file);
-        shared.make_room(BLOCK_BYTES);
-        if !lock(&shared.index).grow(self.copy.key, BLOCK_BYTES) {
-            shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(Errno::NOSPC);
-        }
         let (start, _) = self.extent(block);
         write_all(file, start, bytes)?;
         let epoch = shared.epochs.enter();
@@ -217,16 +264,45 @@ impl Blocks {
     }
 }
 
-impl State {
-    fn claim(&mut self, block: usize) -> Claim {
-        if self.present[block] {
-            return Claim::Present;
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        let mut open = lock(&self.copy.shared.open_blocks);
+        // Another one may have taken its place.
+        if open.get(&self.copy.key).is_some_and(|there| there.strong_count() == 0) {
+            open.remove(&self.copy.key);
         }
-        if self.is_stale {
-            return Claim::Past;
+    }
+}
+
+impl Claimed {
+    /// Keeps the block, which was fetched in the state of the file that the copy is of. Failing is no error: it
+    /// is fetched again.
+    pub(crate) fn store(mut self, bytes: &[u8]) {
+        let blocks = Arc::clone(&self.blocks);
+        if let Err(errno) = blocks.write(self.block, bytes) {
+            tracing::debug!(%errno, path = %blocks.path.display(), "a block cannot be kept");
+            return;
         }
-        self.fetching.insert(block);
-        Claim::Fetch
+        self.reserved_bytes = 0;
+        let mut state = lock(&blocks.state);
+        state.present[self.block] = true;
+        state.missing -= 1;
+        let is_last = state.missing == 0;
+        drop(state);
+        if is_last && let Err(errno) = blocks.complete() {
+            tracing::debug!(%errno, path = %blocks.path.display(), "a copy stays in blocks");
+        }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let blocks = &self.blocks;
+        if self.reserved_bytes > 0 {
+            lock(&blocks.copy.shared.index).shrink(blocks.copy.key, self.reserved_bytes);
+        }
+        lock(&blocks.state).fetching.remove(&self.block);
+        blocks.changed.notify_all();
     }
 }
 
@@ -236,4 +312,95 @@ pub(super) fn block_count(size_bytes: u64) -> usize {
 
 fn map_start(size_bytes: u64) -> u64 {
     size_bytes.next_multiple_of(PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CacheSettings;
+    use super::*;
+
+    const PATIENT: Duration = Duration::from_secs(60);
+
+    fn cache(directory: &Path, bytes_max: u64) -> Cache {
+        let settings = CacheSettings {
+            directory: directory.join("cache"),
+            bytes_max: Some(bytes_max),
+            purpose: "a test".into(),
+        };
+        Cache::open(&settings, "a source").expect("a cache")
+    }
+
+    fn meta(size_bytes: u64) -> Meta {
+        let stat = rustix::fs::stat("/").expect("root");
+        Meta { size_bytes, mode: 0o100_644, ..Meta::of(&stat) }
+    }
+
+    fn claim(blocks: &Arc<Blocks>, block: usize) -> Claimed {
+        match blocks.claim(block, PATIENT).expect("no other claim") {
+            Claim::Fetch(claimed) => claimed,
+            Claim::Present => panic!("it is there"),
+            Claim::Past => panic!("there is no room"),
+        }
+    }
+
+    #[test]
+    fn a_file_is_open_in_blocks_once() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let cache = cache(ground.path(), 1 << 30);
+        let (path, meta) = (Path::new("a"), meta(2 * BLOCK_BYTES + 5));
+        let blocks = cache.blocks(path, &meta).expect("a copy");
+        let slow = claim(&blocks, 1);
+        // The inode is forgotten while a block is read ahead.
+        drop(blocks);
+        let blocks = cache.blocks(path, &meta).expect("a copy");
+        assert!(blocks.claim_ahead(1).is_none(), "it is being fetched");
+        claim(&blocks, 0).store(&vec![1; BLOCK_BYTES as usize]);
+        claim(&blocks, 2).store(&[1; 5]);
+        assert!(!blocks.is_complete());
+        slow.store(&vec![1; BLOCK_BYTES as usize]);
+        assert!(blocks.is_complete());
+        assert!(matches!(blocks.claim(1, PATIENT), Ok(Claim::Present)));
+        assert!(cache.find(path, &meta).is_some(), "as long as the file");
+        drop(blocks);
+        assert_eq!(lock(&cache.shared.open_blocks).len(), 0);
+    }
+
+    #[test]
+    fn a_copy_that_is_removed_while_it_is_open_is_made_anew() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let cache = cache(ground.path(), 1 << 30);
+        let (path, meta) = (Path::new("a"), meta(2 * BLOCK_BYTES));
+        let old = cache.blocks(path, &meta).expect("a copy");
+        claim(&old, 0).store(&vec![1; BLOCK_BYTES as usize]);
+        assert_eq!(cache.shared.evict(path, &|| false).expect("removed").0, 1);
+        assert!(matches!(old.claim(1, PATIENT), Ok(Claim::Past)), "it is not counted any more");
+        let new = cache.blocks(path, &meta).expect("a copy");
+        drop(old);
+        assert!(Arc::ptr_eq(&cache.blocks(path, &meta).expect("a copy"), &new));
+        claim(&new, 0).store(&vec![1; BLOCK_BYTES as usize]);
+    }
+
+    #[test]
+    fn a_block_without_room_is_not_fetched_and_removes_nothing() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let cache = cache(ground.path(), 4 * BLOCK_BYTES);
+        let small = meta(5);
+        let draft = cache.draft(5).expect("room");
+        draft.write_at(0, b"small").expect("room");
+        drop(draft.publish(Path::new("small"), &small).expect("room"));
+        let blocks = cache.blocks(Path::new("a"), &meta(9 * BLOCK_BYTES)).expect("a copy");
+        let dropped = claim(&blocks, 0);
+        for block in 1..3 {
+            claim(&blocks, block).store(&vec![1; BLOCK_BYTES as usize]);
+        }
+        assert!(matches!(blocks.claim(3, PATIENT), Ok(Claim::Past)));
+        assert!(blocks.claim_ahead(4).is_none());
+        drop(dropped);
+        let again = claim(&blocks, 3);
+        again.store(&vec![1; BLOCK_BYTES as usize]);
+        assert!(matches!(blocks.claim(0, PATIENT), Ok(Claim::Past)));
+        assert!(cache.find(Path::new("small"), &small).is_some());
+        let report = cache.report();
+        assert_eq!((report.evicted, report.refused), (0, 1));
+    }
 }

@@ -17,6 +17,8 @@ const DEFAULT_PERCENT: u64 = 80;
 pub(super) struct Index {
     copies: HashMap<CopyKey, Resident>,
     used_bytes: u64,
+    /// The part of them that is open, and so cannot be evicted.
+    pinned_bytes: u64,
     bytes_wanted: Option<u64>,
     /// What was free when the cache was opened.
     free_bytes: u64,
@@ -38,6 +40,7 @@ impl Index {
         Self {
             copies: HashMap::new(),
             used_bytes: 0,
+            pinned_bytes: 0,
             bytes_wanted,
             free_bytes,
             found_bytes: 0,
@@ -66,9 +69,9 @@ impl Index {
         self.is_counted = true;
     }
 
-    /// Whether a copy of so many bytes can have room at all.
+    /// Whether a copy of so many bytes can have room: all that is not open may go for it.
     pub(super) fn may_take(&self, size_bytes: u64) -> bool {
-        taken(size_bytes) <= self.bytes_max()
+        self.pinned_bytes.saturating_add(taken(size_bytes)) <= self.bytes_max()
     }
 
     /// A copy that is in use from the beginning, in place of an older one.
@@ -97,6 +100,9 @@ impl Index {
             self.add_found(key, size_bytes, 0);
         }
         let copy = self.copies.get_mut(&key).expect("it was added");
+        if copy.pins == 0 {
+            self.pinned_bytes += copy.bytes;
+        }
         copy.pins += 1;
         copy.used_ns = now_ns;
         let is_due = now_ns.saturating_sub(copy.noted_ns) >= period_ns;
@@ -106,22 +112,51 @@ impl Index {
         is_due
     }
 
-    /// A copy has grown; `false` where there is no room for that, or it was removed by name.
-    pub(super) fn grow(&mut self, key: CopyKey, bytes: u64) -> bool {
-        if self.used_bytes.saturating_add(bytes) > self.bytes_max() {
-            return false;
+    /// Takes room for so many bytes more of an open copy, of a file that has `size_bytes`. Returns what has to go
+    /// for them; `None` where there is no room, or the copy was removed by name: then nothing goes.
+    ///
+    /// A file that is larger than the cache has free room only: all others would go for a part of it.
+    pub(super) fn grow(
+        &mut self,
+        key: CopyKey,
+        bytes: u64,
+        size_bytes: u64,
+    ) -> Option<Vec<CopyKey>> {
+        let bytes_max = self.bytes_max();
+        let fits = taken(size_bytes) <= bytes_max;
+        let lasting_bytes = if fits { self.pinned_bytes } else { self.used_bytes };
+        if lasting_bytes.saturating_add(bytes) > bytes_max || !self.copies.contains_key(&key) {
+            return None;
         }
-        let Some(copy) = self.copies.get_mut(&key) else { return false };
+        let chosen = if fits { self.choose(bytes) } else { Vec::new() };
+        let copy = self.copies.get_mut(&key)?;
         copy.bytes += bytes;
         self.used_bytes += bytes;
-        true
+        if copy.pins > 0 {
+            self.pinned_bytes += bytes;
+        }
+        Some(chosen)
+    }
+
+    /// Gives room back that was taken by [`Index::grow`].
+    pub(super) fn shrink(&mut self, key: CopyKey, bytes: u64) {
+        // One that was removed by name has given it back.
+        let Some(copy) = self.copies.get_mut(&key) else { return };
+        let bytes = bytes.min(copy.bytes);
+        copy.bytes -= bytes;
+        self.used_bytes -= bytes;
+        if copy.pins > 0 {
+            self.pinned_bytes -= bytes;
+        }
     }
 
     pub(super) fn unpin(&mut self, key: CopyKey) {
         // One that was removed by name is not there any more.
-        if let Some(copy) = self.copies.get_mut(&key) {
-            copy.pins = copy.pins.saturating_sub(1);
+        let Some(copy) = self.copies.get_mut(&key) else { return };
+        if copy.pins == 1 {
+            self.pinned_bytes -= copy.bytes;
         }
+        copy.pins = copy.pins.saturating_sub(1);
     }
 
     /// A copy that an earlier process made.
@@ -139,6 +174,9 @@ impl Index {
     pub(super) fn remove(&mut self, key: CopyKey) -> Option<Evicted> {
         let copy = self.copies.remove(&key)?;
         self.used_bytes -= copy.bytes;
+        if copy.pins > 0 {
+            self.pinned_bytes -= copy.bytes;
+        }
         Some(Evicted { pins: copy.pins })
     }
 
@@ -167,6 +205,9 @@ impl Index {
 
     fn insert(&mut self, key: CopyKey, copy: Resident) {
         self.used_bytes += copy.bytes;
+        if copy.pins > 0 {
+            self.pinned_bytes += copy.bytes;
+        }
         self.copies.insert(key, copy);
     }
 }
@@ -219,5 +260,33 @@ mod tests {
         assert_eq!(index.choose(1 << 30), [], "one of the two is open");
         index.unpin(key("a"));
         assert_eq!(index.choose(1 << 30), [key("a")]);
+    }
+
+    #[test]
+    fn a_copy_grows_only_into_room_that_there_is() {
+        let mut index = Index::new(Some(10 * BLOCK_BYTES), 0);
+        let fits = 4 * BLOCK_BYTES;
+        index.add_found(key("idle"), BLOCK_BYTES, 1);
+        index.add_pinned(key("a"), 0, 2);
+        assert_eq!(index.grow(key("a"), 6 * BLOCK_BYTES, fits), Some(vec![]));
+        assert_eq!(index.used_bytes(), 9 * BLOCK_BYTES);
+        assert_eq!(index.grow(key("a"), 2 * BLOCK_BYTES, 1 << 30), None, "it is larger than all");
+        assert_eq!(
+            index.grow(key("a"), 4 * BLOCK_BYTES, fits),
+            None,
+            "not even without the idle one"
+        );
+        assert!(!index.may_take(2 * BLOCK_BYTES + 1) && index.may_take(2 * BLOCK_BYTES));
+        assert_eq!(index.len(), 2, "nothing goes in vain");
+        assert_eq!(index.grow(key("a"), 2 * BLOCK_BYTES, fits), Some(vec![key("idle")]));
+        index.shrink(key("a"), 3 * BLOCK_BYTES);
+        assert_eq!(index.used_bytes(), 6 * BLOCK_BYTES);
+        index.unpin(key("a"));
+        assert!(index.may_take(9 * BLOCK_BYTES), "nothing is open");
+        index.use_pinned(key("a"), 0, 3, 0);
+        assert!(!index.may_take(4 * BLOCK_BYTES));
+        index.remove(key("a"));
+        assert!(index.may_take(9 * BLOCK_BYTES));
+        assert_eq!(index.grow(key("a"), BLOCK_BYTES, fits), None, "it was removed by name");
     }
 }

@@ -19,7 +19,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -82,6 +82,8 @@ struct Shared {
     next_draft: AtomicU64,
     epochs: Epochs,
     index: Mutex<Index>,
+    /// The copies in blocks that are open. Locked before the index.
+    open_blocks: Mutex<HashMap<CopyKey, Weak<Blocks>>>,
     /// Directories and links whose records are up to date.
     remembered: Mutex<HashMap<CopyKey, (Time, Time)>>,
     counters: Counters,
@@ -183,6 +185,7 @@ impl Cache {
             next_draft: AtomicU64::new(0),
             epochs,
             index: Mutex::new(index),
+            open_blocks: Mutex::default(),
             remembered: Mutex::default(),
             counters: Counters::default(),
             clock: SystemClock::default(),
@@ -251,11 +254,11 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// `FBIG` where the whole cache is smaller, those of the disk.
+    /// `NOSPC` where there is no room beside the copies that are open, those of the disk.
     pub(crate) fn draft(&self, size_bytes: u64) -> Result<Draft, Errno> {
         let shared = &self.shared;
         if !lock(&shared.index).may_take(size_bytes) {
-            return Err(Errno::FBIG);
+            return Err(Errno::NOSPC);
         }
         shared.make_room(size_bytes);
         let number = shared.next_draft.fetch_add(1, Ordering::Relaxed);
@@ -445,6 +448,11 @@ impl Shared {
     /// Removes copies that have not been used for longest until there is room for so many bytes.
     fn make_room(&self, bytes: u64) {
         let chosen = lock(&self.index).choose(bytes);
+        self.remove(&chosen);
+    }
+
+    /// Removes copies that were taken out of the index.
+    fn remove(&self, chosen: &[CopyKey]) {
         for key in chosen {
             self.counters.evicted.fetch_add(1, Ordering::Relaxed);
             let _ = fs::remove_file(self.copies.join(key.place()));
@@ -487,6 +495,9 @@ impl Shared {
         let (mut count, mut bytes) = (0, 0);
         for key in chosen {
             let place = self.copies.join(key.place());
+            // The next open makes a new one, but not before this one has no name any more.
+            let mut open = lock(&self.open_blocks);
+            open.remove(&key);
             // First, so that a copy that is made meanwhile is counted rather twice than not at all.
             lock(&self.index).remove(key);
             let found = fs::metadata(&place);

@@ -40,25 +40,12 @@ impl Front {
             self.cache.note_refused();
             return Ok(Bytes::Direct(self.open_source(path)?));
         }
-        let blocks = {
-            let mut shared = lock(&node.blocks);
-            match shared.upgrade() {
-                Some(blocks) => {
-                    self.cache.note_hit();
-                    blocks
-                }
-                None => match self.cache.blocks(path, meta) {
-                    Ok(blocks) => {
-                        *shared = Arc::downgrade(&blocks);
-                        blocks
-                    }
-                    Err(errno) => {
-                        drop(shared);
-                        tracing::debug!(%errno, path = %path.display(), "a file cannot be kept in blocks");
-                        self.cache.note_refused();
-                        return Ok(Bytes::Direct(self.open_same(path, meta)?));
-                    }
-                },
+        let blocks = match self.cache.blocks(path, meta) {
+            Ok(blocks) => blocks,
+            Err(errno) => {
+                tracing::debug!(%errno, path = %path.display(), "a file cannot be kept in blocks");
+                self.cache.note_refused();
+                return Ok(Bytes::Direct(self.open_same(path, meta)?));
             }
         };
         let file = match blocks.is_complete() || self.calls.is_suspect() {
@@ -93,18 +80,16 @@ impl Front {
             let part = &mut data[(from - offset) as usize..(to - offset) as usize];
             match blocks.claim(block, self.calls.deadline())? {
                 Claim::Present => blocks.read_at(from, part)?,
-                Claim::Fetch => {
-                    let fetched = self.source_of(node, large).and_then(|file| {
-                        let blocks = Arc::clone(blocks);
-                        self.calls.run(move || fetch(&*file, &blocks, start, length))
-                    });
-                    let fetched = fetched.inspect_err(|_| {
-                        blocks.done(block, None);
-                    })?;
-                    blocks.done(block, fetched.is_same.then_some(&*fetched.bytes));
+                Claim::Fetch(claimed) => {
+                    let file = self.source_of(node, large)?;
+                    let asked = Arc::clone(blocks);
+                    let fetched = self.calls.run(move || fetch(&*file, &asked, start, length))?;
                     part.copy_from_slice(
                         &fetched.bytes[(from - start) as usize..(to - start) as usize],
                     );
+                    if fetched.is_same {
+                        claimed.store(&fetched.bytes);
+                    }
                 }
                 Claim::Past => {
                     let file = self.source_of(node, large)?;
@@ -153,33 +138,29 @@ impl Front {
             if self.ahead.load(Ordering::Relaxed) >= AHEAD_BLOCKS_MAX {
                 return;
             }
-            if !large.blocks.claim_ahead(block) {
-                continue;
-            }
+            let Some(claimed) = large.blocks.claim_ahead(block) else { continue };
             self.ahead.fetch_add(1, Ordering::Relaxed);
             let (file, blocks) = (Arc::clone(&file), Arc::clone(&large.blocks));
-            let running = Running { ahead: Arc::clone(&self.ahead), blocks, block };
+            let running = Running(Arc::clone(&self.ahead));
             self.calls.spawn(move || {
-                let (start, length) = running.blocks.extent(block);
-                let fetched = fetch(&*file, &running.blocks, start, length)?;
-                running.blocks.done(block, fetched.is_same.then_some(&*fetched.bytes));
+                let _running = running;
+                let (start, length) = blocks.extent(block);
+                let fetched = fetch(&*file, &blocks, start, length)?;
+                if fetched.is_same {
+                    claimed.store(&fetched.bytes);
+                }
                 Ok(())
             });
         }
     }
 }
 
-/// A block that is read ahead. Dropped, it is claimed no more.
-struct Running {
-    ahead: Arc<AtomicUsize>,
-    blocks: Arc<Blocks>,
-    block: usize,
-}
+/// A block that is read ahead, counted until this is dropped.
+struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.ahead.fetch_sub(1, Ordering::Relaxed);
-        self.blocks.done(self.block, None);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
