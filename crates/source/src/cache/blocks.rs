@@ -22,6 +22,8 @@ use crate::meta::Meta;
 
 /// A block of a large file.
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
+/// Longest file that is copied in blocks: of each open one the memory has a byte for each block.
+const FILE_BYTES_MAX: u64 = 4 << 40;
 /// The map begins at a multiple of this.
 const PAGE_BYTES: u64 = 4096;
 /// An entry of the map.
@@ -67,8 +69,16 @@ pub(crate) struct Claimed {
 
 impl Cache {
     /// The copy of a large file in this state, which is made where there is none.
+    ///
+    /// # Errors
+    ///
+    /// `EFBIG` where the file is too long for that, `ENOSPC` where there is no room, those of the disk.
     pub(crate) fn blocks(&self, path: &Path, meta: &Meta) -> Result<Arc<Blocks>, Errno> {
         let (key, shared) = (CopyKey::of(path), &self.shared);
+        if meta.size_bytes > FILE_BYTES_MAX {
+            self.note_miss();
+            return Err(Errno::FBIG);
+        }
         // Held until it is open, so that no other thread opens the same.
         let mut open = lock(&shared.open_blocks);
         let there = open.get(&key).and_then(Weak::upgrade);
@@ -363,6 +373,19 @@ mod tests {
         assert!(cache.find(path, &meta).is_some(), "as long as the file");
         drop(blocks);
         assert_eq!(lock(&cache.shared.open_blocks).len(), 0);
+    }
+
+    #[test]
+    fn a_sparse_file_of_any_length_takes_bounded_memory() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let cache = cache(ground.path(), 1 << 30);
+        for size_bytes in [FILE_BYTES_MAX + 1, 7 << 60, i64::MAX as u64] {
+            let refused = cache.blocks(Path::new("a"), &meta(size_bytes)).err();
+            assert_eq!(refused, Some(Errno::FBIG));
+        }
+        let blocks = cache.blocks(Path::new("a"), &meta(FILE_BYTES_MAX)).expect("sparse");
+        claim(&blocks, blocks.len() - 1).store(&vec![1; BLOCK_BYTES as usize]);
+        assert_eq!(cache.report().copies, 1);
     }
 
     #[test]
