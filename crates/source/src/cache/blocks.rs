@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use terrace_core::Clock;
 
@@ -43,8 +43,8 @@ struct State {
     present: Vec<bool>,
     missing: usize,
     fetching: HashSet<usize>,
-    /// The source's file has changed: nothing more is stored.
-    is_stale: bool,
+    /// The source's file has changed, or the disk fails: nothing more is stored.
+    is_closed: bool,
     /// There was no room for a block.
     is_refused: bool,
 }
@@ -155,7 +155,7 @@ impl Blocks {
             present,
             missing,
             fetching: HashSet::new(),
-            is_stale: false,
+            is_closed: false,
             is_refused: false,
         };
         Self {
@@ -206,7 +206,7 @@ impl Blocks {
         if state.present[block] {
             return Ok(Claim::Present);
         }
-        if state.is_stale {
+        if state.is_closed {
             return Ok(Claim::Past);
         }
         state.fetching.insert(block);
@@ -217,7 +217,7 @@ impl Blocks {
     /// The same for reading ahead, which waits for nothing: `None` where there is nothing to fetch.
     pub(crate) fn claim_ahead(self: &Arc<Self>, block: usize) -> Option<Claimed> {
         let mut state = lock(&self.state);
-        if state.present[block] || state.is_stale || !state.fetching.insert(block) {
+        if state.present[block] || state.is_closed || !state.fetching.insert(block) {
             return None;
         }
         drop(state);
@@ -242,7 +242,7 @@ impl Blocks {
 
     /// The source's file has another state by now.
     pub(crate) fn set_stale(&self) {
-        lock(&self.state).is_stale = true;
+        lock(&self.state).is_closed = true;
     }
 
     /// Reads from the copy, within blocks that are there.
@@ -256,11 +256,11 @@ impl Blocks {
     fn write(&self, block: usize, bytes: &[u8]) -> Result<(), Errno> {
         let (shared, file) = (&self.copy.shared, &self.copy.file);
         let (start, _) = self.extent(block);
-        write_all(file, start, bytes)?;
+        shared.with_room(bytes.len() as u64, || write_all(file, start, bytes))?;
         let epoch = shared.epochs.enter();
         let entry = u32::try_from(*epoch).map_err(|_| Errno::OVERFLOW)?.to_le_bytes();
         let place = map_start(self.meta.size_bytes) + (block * ENTRY_BYTES) as u64;
-        write_all(file, place, &entry)?;
+        shared.with_room(0, || write_all(file, place, &entry))?;
         shared.counters.fetched_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -291,6 +291,11 @@ impl Claimed {
         let blocks = Arc::clone(&self.blocks);
         if let Err(errno) = blocks.write(self.block, bytes) {
             tracing::debug!(%errno, path = %blocks.path.display(), "a block cannot be kept");
+            lock(&blocks.state).is_closed = true;
+            let (start, length) = blocks.extent(self.block);
+            // A part of it may take space that is not counted.
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = rustix::fs::fallocate(&blocks.copy.file, hole, start, length as u64);
             return;
         }
         self.reserved_bytes = 0;

@@ -189,6 +189,17 @@ impl Index {
             return Vec::new();
         }
         let low_bytes = (bytes_max / 100 * LOW_PERCENT).saturating_sub(needed_bytes);
+        self.take_out(low_bytes)
+    }
+
+    /// Takes out what has to go so that the disk has so many bytes more, and returns it.
+    pub(super) fn choose_to_free(&mut self, bytes: u64) -> Vec<CopyKey> {
+        self.take_out(self.used_bytes.saturating_sub(taken(bytes)))
+    }
+
+    /// Takes out copies that are not open, those first that were not used for longest, until no more than so many
+    /// bytes are used.
+    fn take_out(&mut self, low_bytes: u64) -> Vec<CopyKey> {
         let free = self.copies.iter().filter(|(_, copy)| copy.pins == 0);
         let mut candidates: Vec<_> = free.map(|(key, copy)| (copy.used_ns, *key)).collect();
         candidates.sort_unstable();

@@ -264,7 +264,8 @@ impl Cache {
         let number = shared.next_draft.fetch_add(1, Ordering::Relaxed);
         let path = shared.drafts.join(number.to_string());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)?;
+        let open = || rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR);
+        let file = shared.with_room(0, open)?;
         Ok(Draft { file: Some(file), path, size_bytes, shared: Arc::clone(shared) })
     }
 
@@ -323,11 +324,8 @@ pub(crate) struct Draft {
 
 impl Draft {
     pub(crate) fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
-        write_all(
-            self.file.as_ref().expect("it is open until it is published"),
-            offset_bytes,
-            bytes,
-        )
+        let file = self.file.as_ref().expect("it is open until it is published");
+        self.shared.with_room(bytes.len() as u64, || write_all(file, offset_bytes, bytes))
     }
 
     /// Gives the copy its name: from now on it is found.
@@ -358,18 +356,18 @@ impl Draft {
         // What was written before the epoch began is synced at its end, too.
         let epoch = shared.epochs.enter();
         let record = Record { link, is_in_blocks, ..Record::new(path, meta, *epoch) };
-        record.write(file)?;
-        match rustix::fs::rename(&self.path, &place) {
+        shared.with_room(0, || record.write(file))?;
+        shared.with_room(0, || match rustix::fs::rename(&self.path, &place) {
             Err(Errno::NOENT) => {
                 let directory = place.parent().expect("copies are in directories");
                 match rustix::fs::mkdir(directory, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno),
                 }
-                rustix::fs::rename(&self.path, &place)?;
+                rustix::fs::rename(&self.path, &place)
             }
-            other => other?,
-        }
+            other => other,
+        })?;
         drop(epoch);
         Ok(self.file.take().expect("it was open"))
     }
@@ -449,6 +447,25 @@ impl Shared {
     fn make_room(&self, bytes: u64) {
         let chosen = lock(&self.index).choose(bytes);
         self.remove(&chosen);
+    }
+
+    /// Does a step of making a copy that needs so many bytes. Where the disk is full, also with what others wrote
+    /// there, copies are removed for them, and the step is done once more.
+    fn with_room<T>(
+        &self,
+        bytes: u64,
+        step: impl Fn() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        let full = match step() {
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => errno,
+            other => return other,
+        };
+        let chosen = lock(&self.index).choose_to_free(bytes);
+        if chosen.is_empty() {
+            return Err(full);
+        }
+        self.remove(&chosen);
+        step()
     }
 
     /// Removes copies that were taken out of the index.
@@ -638,4 +655,96 @@ fn check_attributes(drafts: &Path) -> Result<()> {
             .with("cache", drafts.display()),
         errno => failed(errno.into()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A small file system, unmounted when this is dropped.
+    struct Disk(tempfile::TempDir);
+
+    impl Disk {
+        fn mount(size: &str) -> Option<Self> {
+            if !rustix::process::geteuid().is_root() {
+                println!("skipped: mounts are tested as root");
+                return None;
+            }
+            let disk = Self(tempfile::tempdir().expect("a directory"));
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(disk.0.path());
+            assert!(mount.status().expect("there is a mount command").success());
+            Some(disk)
+        }
+    }
+
+    impl Drop for Disk {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        }
+    }
+
+    fn meta(size_bytes: u64) -> Meta {
+        let stat = rustix::fs::stat("/").expect("root");
+        Meta { size_bytes, mode: 0o100_644, ..Meta::of(&stat) }
+    }
+
+    const PIECE_BYTES: u64 = 1 << 20;
+
+    fn copy(cache: &Cache, name: &str, pieces: u64) -> std::result::Result<Copy, Errno> {
+        let draft = cache.draft(pieces * PIECE_BYTES)?;
+        for piece in 0..pieces {
+            draft.write_at(piece * PIECE_BYTES, &vec![1; PIECE_BYTES as usize])?;
+        }
+        draft.publish(Path::new(name), &meta(pieces * PIECE_BYTES))
+    }
+
+    #[test]
+    fn copies_go_for_others_where_the_disk_is_full() {
+        let Some(disk) = Disk::mount("8m") else { return };
+        let settings = CacheSettings {
+            directory: disk.0.path().join("cache"),
+            bytes_max: Some(1 << 30),
+            purpose: "a test".into(),
+        };
+        let cache = match Cache::open(&settings, "a source") {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                println!("skipped: this tmpfs has no extended attributes");
+                return;
+            }
+            other => other.expect("a cache"),
+        };
+        drop(copy(&cache, "a", 3).expect("room"));
+        let b = copy(&cache, "b", 3).expect("room");
+        let c = copy(&cache, "c", 3).expect("that of a");
+        let is_there = |name: &str| cache.find(Path::new(name), &meta(3 * PIECE_BYTES)).is_some();
+        assert!(!is_there("a") && is_there("b") && is_there("c"));
+        assert_eq!(copy(&cache, "d", 3).err(), Some(Errno::NOSPC), "both are open");
+        // A large file.
+        let blocks = cache.blocks(Path::new("e"), &meta(9 * BLOCK_BYTES)).expect("sparse");
+        let mut stored = 0;
+        let bytes = vec![1; BLOCK_BYTES as usize];
+        while let Ok(Claim::Fetch(claimed)) = blocks.claim(stored, Duration::from_secs(60)) {
+            claimed.store(&bytes);
+            stored += 1;
+        }
+        assert!((2..=3).contains(&stored), "{stored}: the last one is fetched and not kept");
+        assert!(is_there("b") && is_there("c"));
+        let report = cache.report();
+        let used_bytes = report.used_bytes;
+        assert_eq!(report.evicted, 1);
+        drop((b, blocks));
+        // What was not kept was given back: six pieces of copies, and one block less than was tried.
+        let kept_bytes = (6 + stored as u64 - 1) * PIECE_BYTES + 3 * 4096;
+        assert_eq!(used_bytes, kept_bytes);
+        let blocks = cache.blocks(Path::new("e"), &meta(9 * BLOCK_BYTES)).expect("it is there");
+        match blocks.claim(8, Duration::from_secs(60)) {
+            Ok(Claim::Fetch(claimed)) => claimed.store(&bytes),
+            _ => panic!("there is room in the place of b"),
+        }
+        assert!(!is_there("b") && is_there("c"));
+        drop(c);
+    }
 }
