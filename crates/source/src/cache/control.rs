@@ -89,7 +89,9 @@ impl CacheStatus {
         }
         let mut index = Index::new(None, 0);
         each_file(&directory.join(COPIES), &|| false, &mut |key, bytes, used_ns| {
-            index.add_found(key, bytes, used_ns);
+            if let Some(bytes) = bytes {
+                index.add_found(key, bytes, used_ns);
+            }
         })
         .map_err(failed)?;
         Ok(Self {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::record::CopyKey;
 
 /// What a copy takes beside its bytes: its inode and the block of its record.
-const OVERHEAD_BYTES: u64 = 4096;
+pub(super) const OVERHEAD_BYTES: u64 = 4096;
 const BLOCK_BYTES: u64 = 4096;
 /// Eviction goes on to this part of the bound, so that it happens seldom.
 const LOW_PERCENT: u64 = 97;

@@ -10,6 +10,7 @@ mod control;
 mod epochs;
 mod evict;
 mod record;
+mod remembered;
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -34,8 +35,9 @@ pub use self::control::{CacheStatus, evict};
 use self::epochs::Epochs;
 use self::evict::Index;
 use self::record::{CopyKey, Record};
+use self::remembered::Remembered;
 use crate::lock;
-use crate::meta::{Meta, Time};
+use crate::meta::Meta;
 
 const OPERATION: &str = "open the cache";
 /// Below the cache: copies, those that are being made, the lock.
@@ -48,8 +50,6 @@ const SYNC_PERIOD: Duration = Duration::from_secs(30);
 const USE_PERIOD_NS: u64 = 600 * 1_000_000_000;
 /// Longest file that is copied as a whole; longer ones are copied in blocks.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 8 << 20;
-/// Directories and links whose records are known to be up to date.
-const REMEMBERED_MAX: usize = 100_000;
 /// Longest text of the lock: process and purpose.
 const LOCK_BYTES_MAX: u64 = 4096;
 
@@ -84,8 +84,8 @@ struct Shared {
     index: Mutex<Index>,
     /// The copies in blocks that are open. Locked before the index.
     open_blocks: Mutex<HashMap<CopyKey, Weak<Blocks>>>,
-    /// Directories and links whose records are up to date.
-    remembered: Mutex<HashMap<CopyKey, (Time, Time)>>,
+    /// The records of directories and links.
+    remembered: Mutex<Remembered>,
     counters: Counters,
     clock: SystemClock,
     /// Locked as long as this process uses the cache.
@@ -287,18 +287,18 @@ impl Cache {
     /// Keeps the attributes of a directory or a link for the time when the source does not answer. Failing
     /// is no error: then they are not known in that time.
     pub(crate) fn remember(&self, path: &Path, meta: &Meta, link: Option<Vec<u8>>) {
-        let key = CopyKey::of(path);
-        let times = (meta.modified, meta.changed);
-        if lock(&self.shared.remembered).get(&key) == Some(&times) {
+        let (key, shared) = (CopyKey::of(path), &self.shared);
+        let now_ns = shared.clock.wall_ns();
+        if lock(&shared.remembered).is_current(key, meta, now_ns) {
             return;
         }
         let kept = self.draft(0).and_then(|draft| draft.publish_as(key, path, meta, link, false));
         if kept.is_ok() {
-            let mut remembered = lock(&self.shared.remembered);
-            if remembered.len() >= REMEMBERED_MAX {
-                remembered.clear();
-            }
-            remembered.insert(key, times);
+            // What was there as a copy is none any more.
+            lock(&shared.index).remove(key);
+            let count_max = Remembered::count_max(lock(&shared.index).bytes_max());
+            let chosen = lock(&shared.remembered).add(key, meta, now_ns, count_max);
+            shared.forget(&chosen);
         }
     }
 }
@@ -369,6 +369,9 @@ impl Draft {
             other => other,
         })?;
         drop(epoch);
+        if meta.is_file() {
+            lock(&shared.remembered).remove(key);
+        }
         Ok(self.file.take().expect("it was open"))
     }
 }
@@ -476,16 +479,30 @@ impl Shared {
         }
     }
 
+    /// Removes records of directories and links that were taken out of those remembered.
+    fn forget(&self, chosen: &[CopyKey]) {
+        for key in chosen {
+            let _ = fs::remove_file(self.copies.join(key.place()));
+        }
+    }
+
     /// Counts what earlier processes have left.
     fn scan(&self, is_stopped: &dyn Fn() -> bool) {
-        let visited = each_file(&self.copies, is_stopped, &mut |key, bytes, used_ns| {
-            lock(&self.index).add_found(key, bytes, used_ns);
+        let visited = each_file(&self.copies, is_stopped, &mut |key, bytes, used_ns| match bytes {
+            Some(bytes) => lock(&self.index).add_found(key, bytes, used_ns),
+            None => lock(&self.remembered).add_found(key, used_ns),
         });
         if let Err(error) = visited {
             tracing::warn!(%error, cache = %self.directory.display(), "the cache cannot be counted");
         }
-        lock(&self.index).set_counted();
+        let count_max = {
+            let mut index = lock(&self.index);
+            index.set_counted();
+            Remembered::count_max(index.bytes_max())
+        };
         self.make_room(0);
+        let chosen = lock(&self.remembered).take_out(count_max);
+        self.forget(&chosen);
     }
 
     /// Removes the copies of files at or below a path of the source; of all for the empty path. Copies that are
@@ -503,8 +520,10 @@ impl Shared {
         } else {
             // Records have paths as text.
             let above = PathBuf::from(path.to_string_lossy().into_owned());
-            each_file(&self.copies, is_stopped, &mut |key, _, _| {
-                if record_of(key).is_some_and(|record| record.may_be_below(&above)) {
+            each_file(&self.copies, is_stopped, &mut |key, bytes, _| {
+                if bytes.is_some()
+                    && record_of(key).is_some_and(|record| record.may_be_below(&above))
+                {
                     chosen.push(key);
                 }
             })?;
@@ -531,12 +550,12 @@ impl Shared {
     }
 }
 
-/// Visits the copies of regular files below a directory of copies: the key, the bytes that are there, the time of
-/// the last use.
+/// Visits the files of a directory of copies: the key, the bytes of a copy that are there, or `None` for the record
+/// of a directory or link, the time of the last use.
 fn each_file(
     copies: &Path,
     is_stopped: &dyn Fn() -> bool,
-    visit: &mut dyn FnMut(CopyKey, u64, u64),
+    visit: &mut dyn FnMut(CopyKey, Option<u64>, u64),
 ) -> io::Result<()> {
     for directory in fs::read_dir(copies)? {
         let directory = directory?;
@@ -549,11 +568,10 @@ fn each_file(
             let names = parent.to_str().zip(name.to_str());
             let key = names.and_then(|(parent, name)| CopyKey::of_place(parent, name));
             // One that was evicted meanwhile is not counted.
-            if let Some((key, found)) = key.zip(entry.metadata().ok())
+            if let Some((key, found)) = key.zip(entry.metadata().ok()) {
                 // Records of directories and links have no bytes.
-                && (found.len() > 0 || is_file(&entry.path()))
-            {
-                visit(key, filled_bytes(&found), found.accessed_ns());
+                let is_copy = found.len() > 0 || is_file(&entry.path());
+                visit(key, is_copy.then(|| filled_bytes(&found)), found.accessed_ns());
             }
         }
     }
@@ -746,5 +764,53 @@ mod tests {
         }
         assert!(!is_there("b") && is_there("c"));
         drop(c);
+    }
+
+    #[test]
+    fn records_of_directories_are_bounded_also_after_a_restart() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let open = || {
+            let settings = CacheSettings {
+                directory: ground.path().join("cache"),
+                bytes_max: Some(1 << 20),
+                purpose: "a test".into(),
+            };
+            Cache::open(&settings, "a source").expect("a cache")
+        };
+        let directory = Meta { mode: 0o040_755, ..meta(0) };
+        let count_max = Remembered::count_max(1 << 20);
+        let count_kept = || {
+            let (mut records, mut copies) = (0, 0);
+            let copies_path = ground.path().join("cache").join(COPIES);
+            each_file(&copies_path, &|| false, &mut |_, bytes, _| match bytes {
+                Some(_) => copies += 1,
+                None => records += 1,
+            })
+            .expect("readable");
+            (records, copies)
+        };
+        for start in [0, count_max] {
+            let cache = open();
+            while !cache.report().is_counted {
+                thread::yield_now();
+            }
+            drop(cache.draft(0).expect("room").publish(Path::new("file"), &meta(0)).expect("room"));
+            for number in start..start + count_max {
+                cache.remember(Path::new("kept"), &directory, None);
+                cache.remember(Path::new(&number.to_string()), &directory, None);
+                // What others forgot is made again.
+                assert!(cache.recall(Path::new("kept")).is_some());
+            }
+            let (records, copies) = count_kept();
+            assert!(records <= count_max && records > count_max / 2, "{records}");
+            assert_eq!((copies, cache.report().copies), (1, 1));
+        }
+        // A file has come in the place of a directory, and a directory in that of a file.
+        let cache = open();
+        let (before, _) = count_kept();
+        drop(cache.draft(0).expect("room").publish(Path::new("kept"), &meta(0)).expect("room"));
+        cache.remember(Path::new("file"), &directory, None);
+        assert_eq!(count_kept(), (before, 1));
+        assert!(cache.recall(Path::new("file")).is_some_and(|(meta, _)| !meta.is_file()));
     }
 }
