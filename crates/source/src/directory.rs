@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_fuse::FileSystemStatus;
@@ -26,6 +26,7 @@ pub struct Directory {
     identity: String,
     /// Keeps the file system below in use: what is mounted there later is another one.
     root: OwnedFd,
+    root_device: u64,
 }
 
 impl Directory {
@@ -47,14 +48,14 @@ impl Directory {
             .map_err(|error| Error::from_io(OPERATION, error).with("source", path.display()))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, &absolute, flags, Mode::empty()).map_err(failed)?;
-        let inode = rustix::fs::fstat(&root).map_err(failed)?.st_ino;
+        let stat = rustix::fs::fstat(&root).map_err(failed)?;
         let Some(target) = absolute.to_str().map(String::from) else {
             let error = Error::new(ErrorKind::Invalid, OPERATION).because("its path is no UTF-8");
             return Err(error.with("source", path.display()));
         };
         // A directory on which nothing is mounted any more has another number.
-        let identity = format!("directory {target} inode {inode}");
-        Ok(Self { target, identity, root })
+        let identity = format!("directory {target} inode {}", stat.st_ino);
+        Ok(Self { target, identity, root, root_device: stat.st_dev })
     }
 
     /// The path in an identity of a directory.
@@ -94,12 +95,13 @@ impl Source for Directory {
 
     fn look(&self, path: &Path) -> Result<Meta, Errno> {
         let file = self.open_below(path, OFlags::PATH)?;
-        Ok(Meta::of(&rustix::fs::fstat(&file)?))
+        Ok(meta_below(self.root_device, &rustix::fs::fstat(&file)?))
     }
 
     fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
         let file = self.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(Box::new(Names(file)))
+        let device = rustix::fs::fstat(&file)?.st_dev;
+        Ok(Box::new(Names { file, device, root_device: self.root_device }))
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno> {
@@ -108,7 +110,7 @@ impl Source for Directory {
         if !Meta::of(&rustix::fs::fstat(&file)?).is_file() {
             return Err(Errno::STALE);
         }
-        Ok(Box::new(Opened(file)))
+        Ok(Box::new(Opened { file, root_device: self.root_device }))
     }
 
     fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
@@ -132,17 +134,43 @@ impl Source for Directory {
     }
 }
 
-struct Opened(OwnedFd);
+/// Attributes of a file below a root on a device.
+fn meta_below(root_device: u64, stat: &Stat) -> Meta {
+    Meta { inode: number_below(root_device, stat.st_dev, stat.st_ino), ..Meta::of(stat) }
+}
+
+/// The inode number that programs see: the source's on the device of its root, mixed with the device elsewhere.
+///
+/// The mount is one device to programs, and file systems mounted below the source count from 1 as it does.
+/// All files of one device get different numbers. Those of two devices meet only where they have numbers that
+/// differ in the same high bits as the masks do.
+fn number_below(root_device: u64, device: u64, inode: u64) -> u64 {
+    if device == root_device {
+        return inode;
+    }
+    // The finalizer of splitmix64.
+    let mut mask = device.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mask = (mask ^ (mask >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mask = (mask ^ (mask >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    inode ^ (mask ^ (mask >> 31) | 1 << 63)
+}
+
+struct Opened {
+    file: OwnedFd,
+    root_device: u64,
+}
 
 impl SourceFile for Opened {
     fn look(&self) -> Result<Meta, Errno> {
-        Ok(Meta::of(&rustix::fs::statat(&self.0, "", AtFlags::EMPTY_PATH)?))
+        let stat = rustix::fs::statat(&self.file, "", AtFlags::EMPTY_PATH)?;
+        Ok(meta_below(self.root_device, &stat))
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut done = 0;
         while done < buffer.len() {
-            let read = rustix::io::pread(&self.0, &mut buffer[done..], offset_bytes + done as u64);
+            let read =
+                rustix::io::pread(&self.file, &mut buffer[done..], offset_bytes + done as u64);
             match read {
                 Ok(0) => break,
                 Ok(count) => done += count,
@@ -154,12 +182,17 @@ impl SourceFile for Opened {
     }
 }
 
-struct Names(OwnedFd);
+struct Names {
+    file: OwnedFd,
+    /// That of the directory.
+    device: u64,
+    root_device: u64,
+}
 
 impl Listing for Names {
     fn next_page(&mut self) -> Result<Vec<Name>, Errno> {
         let mut space = [MaybeUninit::uninit(); NAMES_BYTES];
-        let mut entries = RawDir::new(&self.0, &mut space);
+        let mut entries = RawDir::new(&self.file, &mut space);
         let mut names = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = entry?;
@@ -169,7 +202,7 @@ impl Listing for Names {
             };
             names.push(Name {
                 name: entry.file_name().to_bytes().into(),
-                inode: entry.ino(),
+                inode: number_below(self.root_device, self.device, entry.ino()),
                 mode,
             });
             if entries.is_buffer_empty() {
@@ -177,5 +210,29 @@ impl Listing for Names {
             }
         }
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_two_devices_have_two_numbers() {
+        let root = Directory::open(Path::new("/")).expect("the root");
+        let number = |path: &str| root.look(Path::new(path)).expect("it is mounted").inode;
+        // Both kernel file systems give their root the number 1.
+        for path in ["/proc", "/sys"] {
+            assert_eq!(rustix::fs::stat(path).expect("it is mounted").st_ino, 1);
+        }
+        assert_ne!(number("proc"), number("sys"));
+        let of_root = rustix::fs::stat("/").expect("the root").st_ino;
+        assert_eq!(number(""), of_root, "the source's own numbers stay");
+        let mut page = root.list(Path::new("proc")).expect("it is mounted");
+        let names = page.next_page().expect("names");
+        let listed = names.iter().find(|name| &*name.name == b"meminfo").expect("it is there");
+        assert_eq!(listed.inode, number("proc/meminfo"));
+        let open = root.open(Path::new("proc/meminfo")).expect("readable");
+        assert_eq!(open.look().expect("it is open").inode, listed.inode);
     }
 }

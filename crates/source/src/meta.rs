@@ -11,7 +11,7 @@ pub type Time = (i64, u32);
 /// Attributes of a file as its source has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Inode number.
+    /// Inode number. It tells all files of the source apart, also those on file systems mounted below it.
     pub inode: u64,
     /// Kind and permissions.
     pub mode: u32,
@@ -67,7 +67,9 @@ impl Meta {
 
     /// Whether both are of one file with the same bytes, as far as attributes tell.
     ///
-    /// Every write changes the time of modification, and setting that back changes the other one.
+    /// A `write` changes the time of modification, and setting that back changes the other one. Two do not:
+    /// one within the same tick of the clock ([`Meta::is_modified_within`]), and a store to a page that is
+    /// mapped and dirty already, which is seen only when a later `msync` or writeback protects the page again.
     pub fn is_same_state(&self, other: &Self) -> bool {
         self.inode == other.inode
             && self.mode == other.mode

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, FileTimes};
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -316,4 +316,48 @@ fn a_directory_that_is_another_one_is_refused_for_a_cache() {
     };
     let refused = Cache::open(&settings, source.identity()).err().expect("refused").to_string();
     assert!(refused.contains("copies of another source"), "{refused}");
+}
+
+/// File systems of their own, which are unmounted with this.
+struct Below(Vec<PathBuf>);
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::process::Command::new("umount").arg("-l").arg(path).status();
+        }
+    }
+}
+
+#[test]
+fn files_of_file_systems_below_the_source_are_told_apart() {
+    let Some(ground) = ground() else { return };
+    let mut below = Below(Vec::new());
+    for name in ["a", "b"] {
+        let path = ground.path().join("source").join(name);
+        fs::create_dir(&path).expect("room");
+        let mut command = std::process::Command::new("mount");
+        let mounted = command.args(["-t", "tmpfs", "none"]).arg(&path).status();
+        assert!(mounted.expect("mount").success());
+        below.0.push(path);
+        write(&ground, &format!("{name}/file"), name.as_bytes());
+        let linked = ground.path().join("source").join(name);
+        fs::hard_link(linked.join("file"), linked.join("link")).expect("room");
+    }
+    let number = |path: PathBuf| fs::metadata(path).expect("it is there").ino();
+    let at_source = |name: &str| number(ground.path().join("source").join(name));
+    assert_eq!(at_source("a/file"), at_source("b/file"), "both count from the beginning");
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    let at = |name: &str| number(mounted.path.join(name));
+    assert_ne!(at("a/file"), at("b/file"));
+    assert_ne!(at("a"), at("b"));
+    assert_eq!(at("a/file"), at("a/link"), "a hard link is one file");
+    for name in ["a", "b"] {
+        let read = fs::read(mounted.path.join(name).join("file")).expect("read");
+        assert_eq!(read, name.as_bytes());
+        let entry = fs::read_dir(mounted.path.join(name)).expect("listed");
+        let entry = entry.map(|entry| entry.expect("listed")).find(|it| it.file_name() == "file");
+        let listed = entry.expect("it is there").ino();
+        assert_eq!(listed, at(&format!("{name}/file")));
+    }
 }
