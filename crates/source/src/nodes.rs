@@ -83,6 +83,11 @@ impl Node {
         self.opens.load(Ordering::Acquire) > 0
     }
 
+    /// What its opens are passed through to, where some are.
+    pub(crate) fn living_backing(&self) -> Option<Arc<BackingId>> {
+        lock(&self.backing).upgrade()
+    }
+
     /// Its path below the root.
     pub(crate) fn path(&self) -> PathBuf {
         let mut names = Vec::new();

@@ -2,7 +2,7 @@
 //! Mounts in this process, of a directory that hangs or fails when a test wants it to.
 
 use std::fs::{self, File, FileTimes};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -27,6 +27,8 @@ struct Gate {
     is_closed: Mutex<bool>,
     opened: Condvar,
     read_bytes: Mutex<u64>,
+    /// A file that grows by a byte whenever it is looked at.
+    grows: Mutex<Option<PathBuf>>,
 }
 
 impl Gate {
@@ -54,7 +56,15 @@ impl Source for Hanging {
     }
     fn look(&self, path: &Path) -> Result<Meta, Errno> {
         self.gate.pass();
-        self.inner.look(path)
+        let found = self.inner.look(path);
+        if let Some(grows) = self.gate.grows.lock().expect("no panic").as_deref()
+            && grows.ends_with(path)
+            && !path.as_os_str().is_empty()
+        {
+            let mut file = File::options().append(true).open(grows).expect("it is there");
+            file.write_all(b"x").expect("room");
+        }
+        found
     }
     fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
         self.gate.pass();
@@ -360,4 +370,32 @@ fn files_of_file_systems_below_the_source_are_told_apart() {
         let listed = entry.expect("it is there").ino();
         assert_eq!(listed, at(&format!("{name}/file")));
     }
+}
+
+#[test]
+fn a_file_that_is_being_written_can_be_opened() {
+    let Some(ground) = ground() else { return };
+    for ttl in [Duration::ZERO, PATIENT] {
+        write(&ground, "log", b"x");
+        let mounted = mount(&ground, ttl, PATIENT);
+        *mounted.gate.grows.lock().expect("no panic") = Some(ground.path().join("source/log"));
+        let path = mounted.path.join("log");
+        for _ in 0..20 {
+            let bytes = fs::read(&path).expect("it is there");
+            assert!(!bytes.is_empty() && bytes.iter().all(|byte| *byte == b'x'));
+            assert!(fs::metadata(&path).expect("it is there").len() > 0);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_open_is_opened_again_without_its_copy() {
+    let Some(ground) = ground() else { return };
+    write(&ground, "file", b"bytes");
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    let first = File::open(mounted.path.join("file")).expect("it is there");
+    fs::remove_dir_all(ground.path().join("cache/copies")).expect("removed");
+    assert_eq!(fs::read(mounted.path.join("file")).expect("it is there"), b"bytes");
+    drop(first);
+    assert_eq!(fs::read(mounted.path.join("file")).expect("from the source"), b"bytes");
 }

@@ -5,10 +5,11 @@ mod large;
 mod names;
 mod open;
 
+use std::collections::HashMap;
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use terrace_fuse::{
 };
 
 use self::names::OpenDirectory;
-use self::open::Handle;
+use self::open::{Handle, SETTLED_NS};
 use crate::cache::Cache;
 use crate::calls::{Calls, is_unreachable};
 use crate::meta::Meta;
@@ -34,6 +35,9 @@ const CACHE: &[u8] = b"user.terrace.cache";
 /// The attribute that has the path below the root of the source.
 const PATH: &[u8] = b"user.terrace.path";
 
+/// What the kernel takes at most between the lookup and the open of one system call.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+
 /// The file system before a source and its cache.
 pub(crate) struct Front {
     source: Arc<dyn Source>,
@@ -45,6 +49,8 @@ pub(crate) struct Front {
     passthrough: Option<Passthrough>,
     ttl: Duration,
     clock: SystemClock,
+    /// When an open of a path was refused because the file had changed.
+    refused: Mutex<HashMap<PathBuf, u64>>,
     /// Opens since the start that the cache could not take, for the log.
     failed_copies: AtomicU64,
     /// Blocks that are read ahead now.
@@ -82,6 +88,7 @@ impl Front {
             passthrough: passthrough.filter(|_| options.passes_through),
             ttl: options.ttl,
             clock,
+            refused: Mutex::default(),
             failed_copies: AtomicU64::new(0),
             ahead: Arc::default(),
         })
@@ -127,12 +134,27 @@ impl Front {
         self.ttl.saturating_sub(age)
     }
 
+    /// Whether something may have been done, at this time of the monotonic clock, in the system call that asks now. The lookup and this call
+    /// may take the deadline each.
+    fn is_recent(&self, at_ns: u64) -> bool {
+        let age = Duration::from_nanos(self.clock.now_ns().saturating_sub(at_ns));
+        age < self.calls.deadline().saturating_mul(2).saturating_add(RETRY_TIME)
+    }
+
+    /// How long the kernel may take attributes for what they are: those of a file that is being written not
+    /// at all, so that a program that has opened it sees its length.
+    fn attributes_timeout(&self, known: &Known) -> Duration {
+        let is_settled = !known.meta.is_modified_within(SETTLED_NS, self.clock.wall_ns());
+        if is_settled || !known.meta.is_file() { self.left(known) } else { Duration::ZERO }
+    }
+
     /// What is known of an inode, not older than the time to live.
     ///
     /// # Errors
     ///
-    /// `ESTALE` where its name leads to something else by now, or to another state of the file: the kernel
-    /// looks the name up again then.
+    /// `ESTALE` where its name leads to something else by now, or to another state of a file that was looked
+    /// up a while ago: the kernel looks the name up again then. It does so once for each system call, so a file
+    /// that changes all the time is what it was at that lookup.
     fn fresh(&self, node: &Node) -> Result<Known, Errno> {
         let known = node.known();
         if !self.left(&known).is_zero() {
@@ -143,7 +165,12 @@ impl Front {
             other => other,
         })?;
         if !found.meta.is_same_inode(&known.meta) {
-            return Err(Errno::STALE);
+            let is_file = found.meta.is_file() && known.meta.is_file();
+            return if is_file && self.is_recent(known.looked_ns) {
+                Ok(known)
+            } else {
+                Err(Errno::STALE)
+            };
         }
         node.set_known(found.clone());
         Ok(found)
@@ -160,8 +187,8 @@ impl Front {
         }
         match self.fresh(&node) {
             Ok(known) => {
-                let left = self.left(&known);
-                Ok((known.meta, left))
+                let timeout = self.attributes_timeout(&known);
+                Ok((known.meta, timeout))
             }
             Err(Errno::STALE) if node.is_open() => Ok((node.known().meta, Duration::ZERO)),
             Err(errno) => Err(errno),
@@ -171,7 +198,7 @@ impl Front {
     fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry, Errno> {
         let parent = self.nodes.get(parent)?;
         let known = self.look(&parent.path_of(name))?;
-        let left = self.left(&known);
+        let (left, attributes_timeout) = (self.left(&known), self.attributes_timeout(&known));
         let attributes = known.meta.attributes();
         let node = self.nodes.found(&parent, name, known);
         Ok(Entry {
@@ -179,7 +206,7 @@ impl Front {
             generation: 0,
             attributes,
             entry_timeout: left,
-            attributes_timeout: left,
+            attributes_timeout,
         })
     }
 

@@ -24,6 +24,8 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A file that was modified less than this ago is not copied: clocks of file systems are too coarse to show
 /// another modification.
 pub(super) const SETTLED_NS: u64 = 1_000_000_000;
+/// Paths that are remembered of opens that were refused.
+const REFUSED_MAX: usize = 1000;
 /// So many copies that fail are logged one by one.
 const LOGGED_MAX: u64 = 10;
 
@@ -43,6 +45,8 @@ pub(super) enum Bytes {
     Large(Large),
     /// The source's file, which may change while it is read.
     Direct(Arc<dyn SourceFile>),
+    /// A copy that the cache has no more and the kernel still reads for other opens of the inode.
+    Backed(Arc<BackingId>),
 }
 
 /// An inode with a handle that is open.
@@ -88,11 +92,15 @@ impl Front {
         let (flags, backing) = match &bytes {
             // The inode is of one state of the file, so what the kernel has of it stays true.
             Bytes::Copy(copy) => (OpenedFlags::KEEP_CACHE, self.backing(&node.0, copy)),
-            Bytes::Large(_) => (OpenedFlags::KEEP_CACHE, None),
-            Bytes::Direct(file) => {
-                *lock(&node.0.direct) = Arc::downgrade(file);
-                (OpenedFlags::DIRECT_IO, None)
-            }
+            Bytes::Large(_) => (OpenedFlags::KEEP_CACHE, node.0.living_backing()),
+            Bytes::Backed(backing) => (OpenedFlags::NONE, Some(Arc::clone(backing))),
+            Bytes::Direct(file) => match node.0.living_backing() {
+                Some(backing) => (OpenedFlags::NONE, Some(backing)),
+                None => {
+                    *lock(&node.0.direct) = Arc::downgrade(file);
+                    (OpenedFlags::DIRECT_IO, None)
+                }
+            },
         };
         let flags = if backing.is_some() { OpenedFlags::NONE } else { flags };
         let handle = Handle { bytes, node, _backing: backing.clone() };
@@ -121,6 +129,8 @@ impl Front {
             Bytes::Direct(file) => {
                 self.reply_read(&open, self.read_source(file, offset, bytes as usize), reply);
             }
+            // The kernel reads it itself.
+            Bytes::Backed(_) => reply.error(Errno::IO),
         }
     }
 
@@ -155,6 +165,11 @@ impl Front {
         if let Some(copy) = self.cache.find(&path, meta) {
             return Ok(Bytes::Copy(copy));
         }
+        // The kernel refuses every other kind of open of an inode that it reads itself.
+        if let Some(backing) = node.living_backing() {
+            self.cache.note_hit();
+            return Ok(Bytes::Backed(backing));
+        }
         if meta.size_bytes > WHOLE_BYTES_MAX {
             return self.open_large(node, &path, meta);
         }
@@ -164,7 +179,7 @@ impl Front {
             return Ok(Bytes::Copy(copy));
         }
         self.cache.note_miss();
-        match self.fetch(node, &path, meta)? {
+        match self.fetch(node, &path, known)? {
             Fetched::Copy(copy) => Ok(Bytes::Copy(copy)),
             Fetched::Direct(file) => {
                 self.cache.note_refused();
@@ -181,7 +196,8 @@ impl Front {
     }
 
     /// Copies a whole file.
-    fn fetch(&self, node: &Node, path: &Path, meta: &Meta) -> Result<Fetched, Errno> {
+    fn fetch(&self, node: &Node, path: &Path, known: &Known) -> Result<Fetched, Errno> {
+        let meta = &known.meta;
         let asked = path.to_path_buf();
         let size_bytes = usize::try_from(meta.size_bytes).map_err(|_| Errno::FBIG)?;
         let first_bytes = size_bytes.min(PIECE_BYTES);
@@ -198,8 +214,12 @@ impl Front {
         let (file, data, before, mut after) =
             opened.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
         if !before.is_same_state(meta) {
-            // It has changed since it was looked at: the kernel looks again.
-            return Err(Errno::STALE);
+            // It has changed since it was looked at. The kernel looks again, once: a program would get the
+            // error of a file that changes again until then.
+            return match self.may_refuse(path, known) {
+                true => Err(Errno::STALE),
+                false => Ok(Fetched::Direct(file)),
+            };
         }
         let is_settled = |meta: &Meta| !meta.is_modified_within(SETTLED_NS, self.clock.wall_ns());
         if data.len() != first_bytes || !is_settled(meta) {
@@ -236,6 +256,23 @@ impl Front {
             Ok(copy) => Ok(Fetched::Copy(copy)),
             Err(errno) => Ok(self.past_the_cache(path, errno, file)),
         }
+    }
+
+    /// Whether an open may fail because the file is in another state than it was looked up in: not where that
+    /// was the lookup after such an open.
+    fn may_refuse(&self, path: &Path, known: &Known) -> bool {
+        let now_ns = self.clock.now_ns();
+        let mut refused = lock(&self.refused);
+        if refused.get(path).is_some_and(|at_ns| self.is_recent(*at_ns))
+            && self.is_recent(known.looked_ns)
+        {
+            return false;
+        }
+        if refused.len() >= REFUSED_MAX {
+            refused.clear();
+        }
+        refused.insert(path.to_path_buf(), now_ns);
+        true
     }
 
     /// Keeps what is known of the directories of a file, for the time when the source does not answer.
