@@ -19,6 +19,8 @@ use crate::lock;
 const THREADS_MAX: usize = 256;
 /// A thread without work ends after this.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Callers wait so long for the answer to another one, where the source did not answer before.
+const TRIAL_TIME: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -35,6 +37,16 @@ struct Shared {
     /// The last answer was that the source cannot be reached, or none came in time.
     is_suspect: AtomicBool,
     is_probed: AtomicBool,
+    trial: Mutex<Trial>,
+    trial_ended: Condvar,
+}
+
+/// The one caller that waits for a source that did not answer.
+#[derive(Default)]
+struct Trial {
+    is_running: bool,
+    /// Trials that have ended.
+    ended: u64,
 }
 
 #[derive(Default)]
@@ -75,6 +87,41 @@ impl Calls {
             // The call panicked.
             Err(RecvTimeoutError::Disconnected) => Err(Errno::IO),
         }
+    }
+
+    /// Like [`Calls::run`], but one caller at a time asks a source that did not answer: the others would wait
+    /// for the deadline, too. They wait a moment for the answer to that one, and go on if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Calls::run`]; `ETIMEDOUT` for the others.
+    pub(crate) fn try_run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> Result<T, Errno> + Send + 'static,
+    ) -> Result<T, Errno> {
+        if !self.is_suspect() {
+            return self.run(call);
+        }
+        let mut trial = lock(&self.shared.trial);
+        if trial.is_running {
+            let ended = trial.ended;
+            let is_same = |trial: &mut Trial| trial.ended == ended;
+            let waited = self.shared.trial_ended.wait_timeout_while(trial, TRIAL_TIME, is_same);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            if self.is_suspect() {
+                return Err(Errno::TIMEDOUT);
+            }
+            return self.run(call);
+        }
+        trial.is_running = true;
+        drop(trial);
+        let answer = self.run(call);
+        let mut trial = lock(&self.shared.trial);
+        trial.is_running = false;
+        trial.ended += 1;
+        drop(trial);
+        self.shared.trial_ended.notify_all();
+        answer
     }
 
     /// How long a caller waits.
@@ -207,6 +254,31 @@ mod tests {
         assert_eq!(patient.run(|| Ok(7)), Ok(7), "another thread takes it");
         assert!(!patient.is_suspect());
         drop(release);
+    }
+
+    #[test]
+    fn one_caller_at_a_time_waits_for_a_source_that_does_not_answer() {
+        let calls = Calls::new(Duration::from_secs(600));
+        calls.shared.note(Some(Errno::TIMEDOUT));
+        let (release, held) = channel::<()>();
+        let (started, is_started) = channel::<()>();
+        thread::scope(|scope| {
+            let calls = &calls;
+            let trial = scope.spawn(move || {
+                calls.try_run(move || {
+                    started.send(()).expect("it waits");
+                    let _ = held.recv();
+                    Ok(1)
+                })
+            });
+            is_started.recv().expect("it starts");
+            for _ in 0..2 {
+                assert_eq!(calls.try_run(|| Ok(2)), Err(Errno::TIMEDOUT));
+            }
+            drop(release);
+            assert_eq!(trial.join().expect("no panic"), Ok(1));
+        });
+        assert_eq!(calls.try_run(|| Ok(2)), Ok(2), "it answers again");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod cache;
 mod calls;
 mod directory;
+mod fetching;
 mod front;
 mod meta;
 mod mount;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use rustix::io::Errno;
 use terrace_fuse::{BackingId, ROOT_NODE};
 
+use crate::fetching::Fetching;
 use crate::lock;
 use crate::meta::Meta;
 use crate::source::SourceFile;
@@ -23,8 +24,8 @@ pub(crate) struct Node {
     /// Changed only under the lock of `Nodes::places`.
     lookups: AtomicU64,
     known: Mutex<Known>,
-    /// Held while its file is fetched, so that this happens once.
-    pub(crate) fetching: Mutex<()>,
+    /// Its file is fetched once for all callers.
+    pub(crate) fetching: Fetching,
     /// What its opens are passed through to; all of them to one.
     pub(crate) backing: Mutex<Weak<BackingId>>,
     /// Handles that are open.
@@ -59,7 +60,7 @@ impl Node {
             name: name.into(),
             lookups: AtomicU64::new(1),
             known: Mutex::new(known),
-            fetching: Mutex::default(),
+            fetching: Fetching::default(),
             backing: Mutex::default(),
             opens: AtomicU64::new(0),
             direct: Mutex::new(nothing),

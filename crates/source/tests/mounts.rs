@@ -5,6 +5,7 @@ use std::fs::{self, File, FileTimes};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,6 +27,8 @@ struct Hanging {
 struct Gate {
     is_closed: Mutex<bool>,
     opened: Condvar,
+    /// Calls that found it closed.
+    waited: AtomicU64,
     read_bytes: Mutex<u64>,
     /// A file that grows by a byte whenever it is looked at.
     grows: Mutex<Option<PathBuf>>,
@@ -39,6 +42,7 @@ impl Gate {
 
     fn pass(&self) {
         let closed = self.is_closed.lock().expect("no panic");
+        self.waited.fetch_add(u64::from(*closed), Ordering::Relaxed);
         drop(self.opened.wait_while(closed, |is_closed| *is_closed).expect("no panic"));
     }
 
@@ -398,4 +402,25 @@ fn a_file_that_is_open_is_opened_again_without_its_copy() {
     assert_eq!(fs::read(mounted.path.join("file")).expect("it is there"), b"bytes");
     drop(first);
     assert_eq!(fs::read(mounted.path.join("file")).expect("from the source"), b"bytes");
+}
+
+#[test]
+fn readers_of_a_file_fail_together_where_the_source_hangs() {
+    let Some(ground) = ground() else { return };
+    write(&ground, "file", b"bytes");
+    let mounted = mount(&ground, PATIENT, SHORT);
+    let path = mounted.path.join("file");
+    fs::metadata(&path).expect("it is there");
+    mounted.gate.set_closed(true);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                assert_eq!(fs::read(&path).expect_err("no copy").kind(), ErrorKind::TimedOut);
+            });
+        }
+    });
+    let asked = mounted.gate.waited.load(Ordering::Relaxed);
+    assert!(asked < 8, "{asked} calls waited for the deadline");
+    mounted.gate.set_closed(false);
+    assert_eq!(fs::read(&path).expect("it answers again"), b"bytes");
 }

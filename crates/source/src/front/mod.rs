@@ -98,13 +98,13 @@ impl Front {
         self.passthrough.is_some()
     }
 
-    /// Runs a call of the source.
+    /// Runs a call of the source, where that answers.
     fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&dyn Source) -> Result<T, Errno> + Send + 'static,
     ) -> Result<T, Errno> {
         let source = Arc::clone(&self.source);
-        self.calls.run(move || call(&*source))
+        self.calls.try_run(move || call(&*source))
     }
 
     /// What a path names: as the source says, or where that does not answer, as it was when a copy was made.

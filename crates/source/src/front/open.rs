@@ -14,6 +14,7 @@ use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply};
 use super::Front;
 use super::large::Large;
 use crate::cache::{Copy, WHOLE_BYTES_MAX};
+use crate::calls::is_unreachable;
 use crate::lock;
 use crate::meta::Meta;
 use crate::nodes::{Known, Node};
@@ -173,13 +174,19 @@ impl Front {
         if meta.size_bytes > WHOLE_BYTES_MAX {
             return self.open_large(node, &path, meta);
         }
-        // Others that want the same file wait, and then have the copy.
-        let _fetching = lock(&node.fetching);
+        // Others that want the same file wait, and then have the copy, or fail with it.
+        let running = node.fetching.begin()?;
         if let Some(copy) = self.cache.find(&path, meta) {
             return Ok(Bytes::Copy(copy));
         }
         self.cache.note_miss();
-        match self.fetch(node, &path, known)? {
+        let fetched = self.fetch(node, &path, known);
+        if let Err(errno) = &fetched
+            && is_unreachable(*errno)
+        {
+            running.fail(*errno);
+        }
+        match fetched? {
             Fetched::Copy(copy) => Ok(Bytes::Copy(copy)),
             Fetched::Direct(file) => {
                 self.cache.note_refused();
