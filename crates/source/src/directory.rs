@@ -4,6 +4,9 @@
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -11,6 +14,7 @@ use terrace_core::{Error, ErrorKind, Result};
 use terrace_fuse::FileSystemStatus;
 
 use crate::meta::Meta;
+use crate::options::SourceOptions;
 use crate::source::{Listing, Name, Source, SourceFile};
 
 const OPERATION: &str = "open the source";
@@ -30,12 +34,41 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory.
+    /// Opens a directory, within [`SourceOptions::DEADLINE`].
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Denied` (also where it may not be listed), `Invalid` for what is no directory, `Io`.
+    /// Those of [`Directory::open_within`].
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_within(path, SourceOptions::DEADLINE)
+    }
+
+    /// Opens a directory that has to answer within a deadline. A thread that it holds up for longer is left
+    /// behind.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Denied` (also where it may not be listed), `Invalid` for what is no directory, `Io`, also
+    /// where it does not answer in time.
+    pub fn open_within(path: &Path, deadline: Duration) -> Result<Self> {
+        let (sender, receiver) = sync_channel(1);
+        let asked = path.to_path_buf();
+        let opening = thread::Builder::new().name("terrace-source".into());
+        let started = opening.spawn(move || {
+            // The caller may have left.
+            let _ = sender.send(Self::open_now(&asked));
+        });
+        started.map_err(|error| Error::from_io(OPERATION, error))?;
+        receiver.recv_timeout(deadline).unwrap_or_else(|_| {
+            let reason = format!(
+                "it does not answer within {deadline:?}; mount when its file server answers again, or with a longer --deadline"
+            );
+            let error = Error::new(ErrorKind::Io, OPERATION).because(reason);
+            Err(error.with("source", path.display()))
+        })
+    }
+
+    fn open_now(path: &Path) -> Result<Self> {
         let failed = |errno: Errno| {
             let error = match errno {
                 Errno::NOTDIR => Error::invalid(OPERATION, "it is no directory"),

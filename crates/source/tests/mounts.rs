@@ -424,3 +424,17 @@ fn readers_of_a_file_fail_together_where_the_source_hangs() {
     mounted.gate.set_closed(false);
     assert_eq!(fs::read(&path).expect("it answers again"), b"bytes");
 }
+
+#[test]
+fn a_source_that_hangs_at_the_start_is_an_error() {
+    let Some(ground) = ground() else { return };
+    write(&ground, "below/file", b"bytes");
+    let mounted = mount(&ground, Duration::ZERO, Duration::from_secs(600));
+    mounted.gate.set_closed(true);
+    // A mount whose source hangs is a directory that hangs.
+    let opened = Directory::open_within(&mounted.path.join("below"), Duration::from_millis(100));
+    let refused = opened.expect_err("it hangs").to_string();
+    assert!(refused.contains("does not answer within 100ms"), "{refused}");
+    mounted.gate.set_closed(false);
+    assert!(Directory::open_within(&mounted.path.join("below"), PATIENT).is_ok());
+}

@@ -120,14 +120,15 @@ fn plan(arguments: &Mount, mut mount: MountOptions) -> Result<Plan> {
         Error::invalid("mount", "--source needs --cache DIR: an empty directory on a fast disk")
     })?;
     let directory = directory(place)?;
-    let source = Directory::open(Path::new(text))?;
-    check_places(Path::new(source.target()), Path::new(cache), &directory)?;
-    mount.source = source.target().into();
     let duration = |text: &Option<String>, default: Duration| match text {
         Some(text) => parse_duration(text),
         None => Ok(default),
     };
     let Source { cache_size, ttl, deadline, .. } = &arguments.source;
+    let deadline = duration(deadline, SourceOptions::DEADLINE)?;
+    let source = Directory::open_within(Path::new(text), deadline)?;
+    check_places(Path::new(source.target()), Path::new(cache), &directory)?;
+    mount.source = source.target().into();
     let threads = arguments.threads;
     Ok(Plan {
         cache: CacheSettings {
@@ -139,7 +140,7 @@ fn plan(arguments: &Mount, mut mount: MountOptions) -> Result<Plan> {
         options: SourceOptions {
             mount,
             ttl: duration(ttl, SourceOptions::TTL)?,
-            deadline: duration(deadline, SourceOptions::DEADLINE)?,
+            deadline,
             threads: if threads == THREADS_DEFAULT { THREADS } else { threads },
             passes_through: arguments.io != Io::Served,
         },
