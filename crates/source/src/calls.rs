@@ -156,6 +156,10 @@ impl Calls {
 
 impl Shared {
     fn note(&self, failure: Option<Errno>) {
+        // That of one file, or of the source: neither is known.
+        if failure == Some(Errno::IO) {
+            return;
+        }
         let is_lost = failure.is_some_and(is_unreachable);
         if self.is_suspect.load(Ordering::Relaxed) != is_lost {
             self.is_suspect.store(is_lost, Ordering::Relaxed);
@@ -219,7 +223,6 @@ pub(crate) fn is_unreachable(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::TIMEDOUT
-            | Errno::IO
             | Errno::NOTCONN
             | Errno::CONNREFUSED
             | Errno::CONNRESET
@@ -232,6 +235,12 @@ pub(crate) fn is_unreachable(errno: Errno) -> bool {
             | Errno::NODEV
             | Errno::REMOTEIO
     )
+}
+
+/// Whether an error of names and attributes may say that the storage is out of reach: NFS that is mounted
+/// `soft` gives `EIO`.
+pub(crate) fn may_be_unreachable(errno: Errno) -> bool {
+    errno == Errno::IO || is_unreachable(errno)
 }
 
 #[cfg(test)]
@@ -282,12 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_an_answer() {
+    fn errors_of_a_file_are_not_those_of_the_source() {
         let calls = Calls::new(Duration::from_secs(60));
         assert_eq!(calls.run(|| Err::<(), _>(Errno::NOENT)), Err(Errno::NOENT));
-        assert!(!calls.is_suspect());
+        assert_eq!(calls.run(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
+        assert!(!calls.is_suspect(), "a bad sector is that of one file");
         assert_eq!(calls.run(|| Err::<(), _>(Errno::HOSTDOWN)), Err(Errno::HOSTDOWN));
         assert!(calls.is_suspect());
+        assert_eq!(calls.run(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
+        assert!(calls.is_suspect(), "nor does it say that the source answers");
     }
 
     #[test]

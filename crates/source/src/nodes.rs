@@ -40,6 +40,8 @@ pub(crate) struct Known {
     pub(crate) meta: Meta,
     /// By the monotonic clock.
     pub(crate) looked_ns: u64,
+    /// From an earlier time, as the source did not answer.
+    pub(crate) is_recalled: bool,
 }
 
 impl Node {
@@ -188,7 +190,7 @@ mod tests {
             changed: (0, 0),
             etag: None,
         };
-        Known { meta, looked_ns: 0 }
+        Known { meta, looked_ns: 0, is_recalled: false }
     }
 
     const FILE: u32 = 0o100_000;

@@ -30,6 +30,8 @@ struct Gate {
     /// Calls that found it closed.
     waited: AtomicU64,
     read_bytes: Mutex<u64>,
+    /// A file whose bytes cannot be read.
+    fails: Mutex<Option<PathBuf>>,
     /// A file that grows by a byte whenever it is looked at.
     grows: Mutex<Option<PathBuf>>,
 }
@@ -77,7 +79,8 @@ impl Source for Hanging {
     fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno> {
         self.gate.pass();
         let file = self.inner.open(path)?;
-        Ok(Box::new(HangingFile { file, gate: Arc::clone(&self.gate) }))
+        let fails = self.gate.fails.lock().expect("no panic").as_deref() == Some(path);
+        Ok(Box::new(HangingFile { file, gate: Arc::clone(&self.gate), fails }))
     }
     fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
         self.gate.pass();
@@ -92,6 +95,7 @@ impl Source for Hanging {
 struct HangingFile {
     file: Box<dyn SourceFile>,
     gate: Arc<Gate>,
+    fails: bool,
 }
 
 impl SourceFile for HangingFile {
@@ -101,6 +105,9 @@ impl SourceFile for HangingFile {
     }
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         self.gate.pass();
+        if self.fails {
+            return Err(Errno::IO);
+        }
         let read = self.file.read_at(offset_bytes, buffer)?;
         *self.gate.read_bytes.lock().expect("no panic") += read as u64;
         Ok(read)
@@ -437,4 +444,69 @@ fn a_source_that_hangs_at_the_start_is_an_error() {
     assert!(refused.contains("does not answer within 100ms"), "{refused}");
     mounted.gate.set_closed(false);
     assert!(Directory::open_within(&mounted.path.join("below"), PATIENT).is_ok());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_brings_no_deleted_file_back() {
+    let Some(ground) = ground() else { return };
+    for name in ["bad", "deleted", "kept"] {
+        write(&ground, name, b"bytes");
+    }
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    fs::read(mounted.path.join("deleted")).expect("it is there");
+    drop(mounted);
+    fs::remove_file(ground.path().join("source/deleted")).expect("it is there");
+    // Nothing asks for the root meanwhile, whose answer would end the doubt about the source.
+    let mounted = mount(&ground, PATIENT, PATIENT);
+    let read = |name: &str| fs::read(mounted.path.join(name));
+    *mounted.gate.fails.lock().expect("no panic") = Some("bad".into());
+    let failed = read("bad").expect_err("planned");
+    assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    assert_eq!(read("deleted").expect_err("it is gone").kind(), ErrorKind::NotFound);
+    assert_eq!(read("kept").expect("it is there"), b"bytes");
+}
+
+#[test]
+fn what_was_seen_to_be_gone_or_changed_is_not_served_while_the_source_hangs() {
+    let Some(ground) = ground() else { return };
+    for name in ["deleted", "changed", "same"] {
+        write(&ground, name, b"old");
+    }
+    let mounted = mount(&ground, Duration::ZERO, SHORT);
+    let at = |name: &str| mounted.path.join(name);
+    for name in ["deleted", "changed", "same"] {
+        assert_eq!(fs::read(at(name)).expect("it is there"), b"old");
+    }
+    fs::remove_file(ground.path().join("source/deleted")).expect("it is there");
+    write(&ground, "changed", b"newer");
+    assert_eq!(fs::metadata(at("deleted")).expect_err("gone").kind(), ErrorKind::NotFound);
+    assert_eq!(fs::metadata(at("changed")).expect("it is there").len(), 5);
+    mounted.gate.set_closed(true);
+    for name in ["deleted", "changed"] {
+        let failed = fs::read(at(name)).expect_err("nothing is known");
+        assert_eq!(failed.kind(), ErrorKind::TimedOut);
+    }
+    assert_eq!(fs::read(at("same")).expect("a copy"), b"old");
+}
+
+#[test]
+fn a_recalled_state_lasts_until_the_source_answers() {
+    let Some(ground) = ground() else { return };
+    write(&ground, "file", b"old");
+    drop({
+        let mounted = mount(&ground, PATIENT, PATIENT);
+        assert_eq!(fs::read(mounted.path.join("file")).expect("it is there"), b"old");
+        mounted
+    });
+    let mounted = mount(&ground, PATIENT, SHORT);
+    let path = mounted.path.join("file");
+    mounted.gate.set_closed(true);
+    assert_eq!(fs::read(&path).expect("a copy"), b"old");
+    write(&ground, "file", b"newer");
+    mounted.gate.set_closed(false);
+    // By now it answers.
+    while fs::metadata(mounted.path.join("missing")).expect_err("none").kind()
+        != ErrorKind::NotFound
+    {}
+    assert_eq!(fs::read(&path).expect("it is there"), b"newer");
 }

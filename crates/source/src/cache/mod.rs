@@ -250,6 +250,20 @@ impl Cache {
         Some((record.meta, record.link))
     }
 
+    /// Removes what is known of a path from an earlier time where the source has said since that it is
+    /// something else, or nothing: it is not to come back when the source does not answer.
+    pub(crate) fn void_other(&self, path: &Path, found: Option<&Meta>) {
+        let (key, shared) = (CopyKey::of(path), &self.shared);
+        let Some((_, record)) = shared.open_copy(key) else { return };
+        if found.is_some_and(|meta| record.meta.is_same_inode(meta)) {
+            return;
+        }
+        // A copy that another caller has made of a newer state meanwhile is made again.
+        lock(&shared.index).remove(key);
+        lock(&shared.remembered).remove(&key);
+        let _ = fs::remove_file(shared.copies.join(key.place()));
+    }
+
     /// Begins a copy of so many bytes.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use terrace_fuse::{
 use self::names::OpenDirectory;
 use self::open::{Handle, SETTLED_NS};
 use crate::cache::Cache;
-use crate::calls::{Calls, is_unreachable};
+use crate::calls::{Calls, may_be_unreachable};
 use crate::meta::Meta;
 use crate::nodes::{Known, Node, Nodes};
 use crate::options::SourceOptions;
@@ -68,13 +68,13 @@ impl Front {
         let calls = Calls::new(options.deadline);
         let asked = Arc::clone(source);
         let looked = calls.run(move || asked.look(Path::new("")));
-        let meta = match looked {
+        let (meta, is_recalled) = match looked {
             // What is cached is served where the source is down at the start.
-            Err(errno) if is_unreachable(errno) => match cache.recall(Path::new("")) {
-                Some((meta, _)) => meta,
+            Err(errno) if may_be_unreachable(errno) => match cache.recall(Path::new("")) {
+                Some((meta, _)) => (meta, true),
                 None => return Err(errno.into()),
             },
-            other => other?,
+            other => (other?, false),
         };
         cache.remember(Path::new(""), &meta, None);
         let looked_ns = clock.now_ns();
@@ -82,7 +82,7 @@ impl Front {
             source: Arc::clone(source),
             cache: Arc::clone(cache),
             calls,
-            nodes: Nodes::new(Known { meta, looked_ns }),
+            nodes: Nodes::new(Known { meta, looked_ns, is_recalled }),
             files: Table::default(),
             directories: Table::default(),
             passthrough: passthrough.filter(|_| options.passes_through),
@@ -109,27 +109,54 @@ impl Front {
 
     /// What a path names: as the source says, or where that does not answer, as it was when a copy was made.
     fn look(&self, path: &Path) -> Result<Known, Errno> {
-        let recalled = || self.cache.recall(path).map(|(meta, _)| meta);
+        let recall = || {
+            let (meta, _) = self.cache.recall(path)?;
+            Some(Known { meta, looked_ns: self.clock.now_ns(), is_recalled: true })
+        };
         // A source that did not answer a moment ago is asked in the background where there is a copy.
         if self.calls.is_suspect()
-            && let Some(meta) = recalled()
+            && let Some(known) = recall()
         {
-            let source = Arc::clone(&self.source);
-            self.calls.probe(move || source.look(Path::new("")).map(drop));
-            return Ok(Known { meta, looked_ns: self.clock.now_ns() });
+            self.probe();
+            return Ok(known);
         }
-        let asked_ns = self.clock.now_ns();
+        let looked_ns = self.clock.now_ns();
         let asked = path.to_path_buf();
-        let found = self.ask(move |source| source.look(&asked));
-        let meta = match found {
-            Err(errno) if is_unreachable(errno) => recalled().ok_or(errno)?,
-            other => other?,
-        };
-        Ok(Known { meta, looked_ns: asked_ns })
+        match self.ask(move |source| source.look(&asked)) {
+            Ok(meta) => {
+                self.cache.void_other(path, Some(&meta));
+                Ok(Known { meta, looked_ns, is_recalled: false })
+            }
+            Err(errno) if may_be_unreachable(errno) => {
+                if errno == Errno::IO {
+                    self.probe();
+                }
+                recall().ok_or(errno)
+            }
+            Err(errno) => {
+                if matches!(errno, Errno::NOENT | Errno::NOTDIR) {
+                    self.cache.void_other(path, None);
+                }
+                Err(errno)
+            }
+        }
     }
 
-    /// How much longer something that was looked at may be taken for what it was.
+    /// Asks the source for its root, in the background: what fails there is out of reach as a whole.
+    fn probe(&self) {
+        let source = Arc::clone(&self.source);
+        self.calls.probe(move || match source.look(Path::new("")) {
+            Err(Errno::IO) => Err(Errno::TIMEDOUT),
+            other => other.map(drop),
+        });
+    }
+
+    /// How much longer something that was looked at may be taken for what it was. What was recalled not at
+    /// all, so that the source's own answer is seen as soon as there is one.
     fn left(&self, known: &Known) -> Duration {
+        if known.is_recalled {
+            return Duration::ZERO;
+        }
         let age = Duration::from_nanos(self.clock.now_ns().saturating_sub(known.looked_ns));
         self.ttl.saturating_sub(age)
     }
@@ -219,7 +246,7 @@ impl Front {
                 self.cache.remember(&path, &node.known().meta, Some(target.clone()));
                 Ok(target)
             }
-            Err(errno) if is_unreachable(errno) => {
+            Err(errno) if may_be_unreachable(errno) => {
                 self.cache.recall(&path).and_then(|(_, link)| link).ok_or(errno)
             }
             // It is no link any more.
