@@ -250,8 +250,8 @@ impl Cache {
         Some((record.meta, record.link))
     }
 
-    /// Removes what is known of a path from an earlier time where the source has said since that it is
-    /// something else, or nothing: it is not to come back when the source does not answer.
+    /// Removes what is known of a path from an earlier time where the source has returned another state since,
+    /// or none: it is not to come back when the source does not answer.
     pub(crate) fn void_other(&self, path: &Path, found: Option<&Meta>) {
         let (key, shared) = (CopyKey::of(path), &self.shared);
         let Some((_, record)) = shared.open_copy(key) else { return };
