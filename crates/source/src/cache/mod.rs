@@ -260,7 +260,7 @@ impl Cache {
         }
         // A copy that another caller has made of a newer state meanwhile is made again.
         lock(&shared.index).remove(key);
-        lock(&shared.remembered).remove(&key);
+        lock(&shared.remembered).remove(key);
         let _ = fs::remove_file(shared.copies.join(key.place()));
     }
 
