@@ -258,7 +258,10 @@ impl Cache {
         if found.is_some_and(|meta| record.meta.is_same_inode(meta)) {
             return;
         }
-        // A copy that another caller has made of a newer state meanwhile is made again.
+        // A copy that another caller has made of a newer state meanwhile is made again, but not before this one
+        // has no name any more.
+        let mut open = lock(&shared.open_blocks);
+        open.remove(&key);
         lock(&shared.index).remove(key);
         lock(&shared.remembered).remove(key);
         let _ = fs::remove_file(shared.copies.join(key.place()));
