@@ -68,7 +68,7 @@ impl Meta {
     /// Whether both are of one file with the same bytes, as far as attributes tell.
     ///
     /// A `write` changes the time of modification, and setting that back changes the other one. Two writes do
-    /// not: one within the same tick of the clock ([`Meta::is_modified_within`]), and a store to a mapped page
+    /// not: one within the same tick of the clock (`is_modified_within`), and a store to a mapped page
     /// that is dirty already. A store after the page was written back changes the time again.
     pub fn is_same_state(&self, other: &Self) -> bool {
         self.inode == other.inode
