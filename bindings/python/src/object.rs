@@ -307,17 +307,20 @@ pub(crate) fn read_rest<'py>(
     unsafe { std::ptr::copy_nonoverlapping(beginning.as_ptr(), target.0, beginning.len()) };
     let mut filled = beginning.len();
     while filled < length {
-        // Keeps the memory also where a signal interrupts this while a server still sends.
+        // Keeps the memory also where a signal interrupts this while a server still sends. It comes back to be dropped
+        // under the GIL: without that, dropping takes a lock of PyO3, which a child that is forked meanwhile
+        // would find taken for ever.
         let (object, keep) = (object.clone(), bytes.clone().unbind());
         let target = Target(target.0);
-        let count = run(py, store, move || {
+        let (count, keep) = run(py, store, move || {
             let target = target;
-            let _keep = keep;
             let count = PIECE_BYTES.min(length - filled);
             // SAFETY: as above, and the interpreter may not look at the object before it is returned.
             let piece = unsafe { std::slice::from_raw_parts_mut(target.0.add(filled), count) };
-            object.read_at(offset_bytes + filled as u64, piece)
+            Ok((object.read_at(offset_bytes + filled as u64, piece), keep))
         })?;
+        drop(keep);
+        let count = count.map_err(|error| exception(py, &error))?;
         if count == 0 {
             // It became shorter meanwhile.
             return Ok(PyBytes::new(py, &bytes.as_bytes()[..filled]));
