@@ -3,8 +3,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -35,6 +37,18 @@ impl Passthrough {
         let device = self.device.upgrade().ok_or(io::ErrorKind::NotConnected)?;
         let number = without_fsetid(|| ioctls::open_backing(device.as_fd(), file))?;
         Ok(BackingId { device: Weak::clone(&self.device), number })
+    }
+
+    /// Why the kernel can pass through no file of a directory; `None` where it can, or where that cannot be tried.
+    pub fn refusal(&self, directory: &Path) -> Option<String> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?;
+        let error = self.open(file.as_fd()).err()?;
+        Some(match Errno::from_io_error(&error) {
+            Some(Errno::LOOP) => "it is on overlayfs or another stacked file system".into(),
+            Some(Errno::PERM) => "the kernel does that for root alone (CAP_SYS_ADMIN)".into(),
+            _ => error.to_string(),
+        })
     }
 }
 

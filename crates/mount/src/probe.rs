@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether the kernel can pass files of any tier through.
 
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use terrace_fuse::Passthrough;
 
 /// A tier whose files it cannot pass through.
@@ -19,7 +16,8 @@ pub(crate) struct Refused {
 /// Of these tiers, those of which it can pass through no file.
 pub(crate) fn refused(passthrough: &Passthrough, tiers: &[(String, PathBuf)]) -> Vec<Refused> {
     let probe = |(name, directory): &(String, PathBuf)| {
-        let (device, reason) = probe(passthrough, directory)?;
+        let reason = passthrough.refusal(directory)?;
+        let device = rustix::fs::stat(directory).ok()?.st_dev;
         Some(Refused { name: name.clone(), device, reason })
     };
     tiers.iter().filter_map(probe).collect()
@@ -36,18 +34,4 @@ pub(crate) fn refusal(refused: &[Refused], tiers: usize) -> Option<String> {
     let reasons: Vec<_> =
         refused.iter().map(|tier| format!("tier {}: {}", tier.name, tier.reason)).collect();
     Some(format!("the kernel can pass through files of no tier; {}", reasons.join("; ")))
-}
-
-/// Why it can pass through no file of a directory, and the file system of that.
-fn probe(passthrough: &Passthrough, directory: &Path) -> Option<(u64, String)> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    // What cannot be tried may work.
-    let file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?;
-    let error = passthrough.open(file.as_fd()).err()?;
-    let reason = match Errno::from_io_error(&error) {
-        Some(Errno::LOOP) => "it is on overlayfs or another stacked file system".into(),
-        Some(Errno::PERM) => "the kernel does that for root alone (CAP_SYS_ADMIN)".into(),
-        _ => error.to_string(),
-    };
-    Some((rustix::fs::fstat(&file).ok()?.st_dev, reason))
 }

@@ -17,6 +17,7 @@ pub struct SourceMount {
     session: Session,
     front: Front,
     threads: usize,
+    passthrough_refusal: Option<String>,
 }
 
 impl SourceMount {
@@ -34,13 +35,28 @@ impl SourceMount {
         let mut mount = options.mount.clone();
         mount.read_only = true;
         let session = Session::mount(mountpoint, &mount, &wanted(options))?;
-        let front = Front::new(source, cache, session.passthrough(), options)?;
-        Ok(Self { session, front, threads: options.threads.max(1) })
+        let (passthrough, passthrough_refusal) = match session.passthrough() {
+            None => (
+                None,
+                Some("the kernel allows it to root alone (CAP_SYS_ADMIN), since Linux 6.9".into()),
+            ),
+            Some(kernel) => match kernel.refusal(cache.directory()) {
+                None => (Some(kernel), None),
+                refusal => (None, refusal),
+            },
+        };
+        let front = Front::new(source, cache, passthrough, options)?;
+        Ok(Self { session, front, threads: options.threads.max(1), passthrough_refusal })
     }
 
     /// Whether the kernel reads copies itself.
     pub fn passes_through(&self) -> bool {
         self.front.passes_through()
+    }
+
+    /// Why the kernel cannot read copies itself, also where it was not to.
+    pub fn passthrough_refusal(&self) -> Option<&str> {
+        self.passthrough_refusal.as_deref()
     }
 
     /// For ending the mount from another thread.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Directories that are mounted as they are, behind a cache.
 
+use std::ffi::CString;
 use std::fs::{self, File, FileTimes};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -8,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::Value;
 use terrace_core::{Clock, SystemClock};
 
-use crate::scene::{Scene, wait_until};
+use crate::scene::{Mountpoint, Scene, wait_until};
 
 /// A directory `source` with some files, and mounts of it with the cache `cache`.
 struct Shown {
@@ -24,6 +25,8 @@ struct Shown {
 struct Mounted {
     process: Child,
     path: PathBuf,
+    /// Whether the kernel reads copies itself.
+    passes: bool,
 }
 
 impl Shown {
@@ -64,7 +67,11 @@ impl Shown {
     fn mount(&self, how: &[&str]) -> Mounted {
         let mut command = self.command(how);
         command.stdout(Stdio::piped()).stderr(self.scene.log("source"));
-        let mut process = command.spawn().expect("the binary runs");
+        self.started(command.spawn().expect("the binary runs"))
+    }
+
+    /// Waits until a process serves.
+    fn started(&self, mut process: Child) -> Mounted {
         let mut stdout = process.stdout.take().expect("it is a pipe");
         let mut line = Vec::new();
         let mut byte = [0];
@@ -73,7 +80,8 @@ impl Shown {
         }
         let ready: Value = serde_json::from_slice(&line).expect("it says that it is ready");
         assert_eq!(ready["ready"], true);
-        Mounted { process, path: self.scene.path("mnt") }
+        let passes = ready["passthrough"] == true;
+        Mounted { process, path: self.scene.path("mnt"), passes }
     }
 
     /// What a mount that must fail prints.
@@ -430,6 +438,69 @@ fn what_cannot_be_mounted_says_why() {
     refused(&["--source", "fast", "--cache", "cache"], "copies of another source");
     refused(&["--source", &source, "--cache", "c", "--strict"], "for the mount of a store");
     refused(&["--ttl", "1s", "store"], "for --source option=--ttl");
+}
+
+#[test]
+fn a_cache_that_another_process_gives_up_is_waited_for() {
+    let Some(shown) = Shown::new() else { return };
+    shown.mount(&[]).unmount();
+    let lock = File::open(shown.scene.path("cache").join("lock")).expect("it is there");
+    lock.lock().expect("nobody has it");
+    let mut command = shown.command(&[]);
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let clock = SystemClock::default();
+    for _ in 0..20 {
+        clock.sleep(Duration::from_millis(10));
+        assert!(process.try_wait().expect("a process").is_none(), "it gave up");
+    }
+    drop(lock);
+    shown.started(process).unmount();
+}
+
+#[test]
+fn threads_are_those_that_are_given_also_where_stores_have_as_many() {
+    let Some(shown) = Shown::new() else { return };
+    for (how, count) in [(&["--threads", "4"][..], 4), (&[], 16)] {
+        let mounted = shown.mount(how);
+        let tasks = PathBuf::from(format!("/proc/{}/task", mounted.process.id()));
+        let serving = || {
+            let tasks = tasks.read_dir().expect("it runs").flatten();
+            let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+            names.filter(|name| name.trim_end() == "fuse").count()
+        };
+        // The first is the main thread. More would be begun only while all are held up.
+        wait_until("all threads serve", || serving() + 1 >= count);
+        assert_eq!(serving() + 1, count, "{how:?}");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn passthrough_of_a_cache_on_a_stacked_file_system_is_refused() {
+    let Some(shown) = Shown::new() else { return };
+    let cache = shown.scene.directory("cache");
+    let below = shown.scene.directory("below");
+    let nothing = MountFlags::empty();
+    rustix::mount::mount("tmpfs", &below, "tmpfs", nothing, None).expect("root may");
+    let _below = Mountpoint(below.clone());
+    for name in ["lower", "upper", "work"] {
+        fs::create_dir(below.join(name)).expect("there is room");
+    }
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| below.join(name));
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},userxattr",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let options = CString::new(options).expect("no NUL");
+    rustix::mount::mount("overlay", &cache, "overlay", nothing, Some(&*options)).expect("root may");
+    let _cache = Mountpoint(cache);
+    let refusal = shown.refusal(&["--io", "passthrough"]);
+    assert!(refusal.contains("it is on overlayfs"), "{refusal}");
+    let mounted = shown.mount(&[]);
+    assert!(!mounted.passes, "the kernel would refuse each open");
+    mounted.unmount();
 }
 
 #[test]

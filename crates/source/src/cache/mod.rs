@@ -52,6 +52,9 @@ const USE_PERIOD_NS: u64 = 600 * 1_000_000_000;
 pub(crate) const WHOLE_BYTES_MAX: u64 = 8 << 20;
 /// Longest text of the lock: process and purpose.
 const LOCK_BYTES_MAX: u64 = 4096;
+/// A cache in use is waited for so long: a mount that ends makes its last copies durable first.
+const ENDING_TIME_MAX: Duration = Duration::from_secs(5);
+const ENDING_TICK: Duration = Duration::from_millis(20);
 
 /// Where a cache is, and how large it may become.
 #[derive(Clone, Debug)]
@@ -660,16 +663,23 @@ fn take_lock(directory: &Path, purpose: &str) -> Result<File> {
         .mode(0o600)
         .open(&path)
         .map_err(failed)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
+    let clock = SystemClock::default();
+    let begun_ns = clock.now_ns();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::WOULDBLOCK) => {}
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        let waited_ns = clock.now_ns().saturating_sub(begun_ns);
+        if Duration::from_nanos(waited_ns) >= ENDING_TIME_MAX {
             let mut holder = String::new();
             let _ = (&file).take(LOCK_BYTES_MAX).read_to_string(&mut holder);
             return Err(Error::new(ErrorKind::Busy, OPERATION)
                 .because(format!("another process uses it: {}", holder.trim_end()))
                 .with("cache", directory.display()));
         }
-        Err(errno) => return Err(failed(errno.into())),
+        clock.sleep(ENDING_TICK);
     }
     let text = format!("process={} purpose={purpose:?}\n", std::process::id());
     file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;

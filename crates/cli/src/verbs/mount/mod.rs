@@ -161,10 +161,10 @@ pub(crate) struct Mount {
     #[arg(skip)]
     retry: Retry,
 
-    /// Threads that serve the kernel; more while all of them are held up
-    #[arg(long, value_name = "N", default_value_t = 4,
+    /// Threads that serve the kernel; more while all of them are held up; default: 4, with --source 16
+    #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
-    threads: usize,
+    threads: Option<usize>,
 
     /// Whether the kernel asks over io_uring, which mostly takes less time for each request
     ///

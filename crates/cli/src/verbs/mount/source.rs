@@ -24,10 +24,8 @@ use crate::log::{Form, Log};
 use crate::output::Output;
 use crate::service_manager;
 
-/// Threads that serve the kernel by default: each waits for the source while it fetches a file.
+/// Threads by default: each may wait for the source.
 const THREADS: usize = 16;
-/// What `--threads` has where it is not given.
-const THREADS_DEFAULT: usize = 4;
 
 /// Options of a mount of a directory.
 #[derive(Args, Debug)]
@@ -129,7 +127,6 @@ fn plan(arguments: &Mount, mut mount: MountOptions) -> Result<Plan> {
     let source = Directory::open_within(Path::new(text), deadline)?;
     check_places(Path::new(source.target()), Path::new(cache), &directory)?;
     mount.source = source.target().into();
-    let threads = arguments.threads;
     Ok(Plan {
         cache: CacheSettings {
             directory: absolute(cache)?,
@@ -141,7 +138,7 @@ fn plan(arguments: &Mount, mut mount: MountOptions) -> Result<Plan> {
             mount,
             ttl: duration(ttl, SourceOptions::TTL)?,
             deadline,
-            threads: if threads == THREADS_DEFAULT { THREADS } else { threads },
+            threads: arguments.threads.unwrap_or(THREADS),
             passes_through: arguments.io != Io::Served,
         },
         directory,
@@ -221,9 +218,13 @@ fn serve(plan: &Plan, arguments: &Mount, context: &Context) -> Result<()> {
             .with("directory", plan.directory.display())
             .with("source", plan.source.target())
     })?;
-    if plan.must_pass && !mounted.passes_through() {
-        let reason = "the kernel allows it to root alone (CAP_SYS_ADMIN), since Linux 6.9";
-        return Err(Error::new(ErrorKind::Denied, PASS).because(reason).into());
+    if plan.must_pass
+        && let Some(reason) = mounted.passthrough_refusal()
+    {
+        return Err(Error::new(ErrorKind::Denied, PASS)
+            .because(reason.to_owned())
+            .with("cache", cache.directory().display())
+            .into());
     }
     print_ready(plan, arguments, context, &cache, mounted.passes_through())?;
     if let Some(output) = &output {
@@ -278,9 +279,9 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
     let source = source.as_deref().unwrap_or_default();
     let mut again = vec![
         format!("--source={}", text(&absolute(source)?)?),
-        format!("--threads={}", arguments.threads),
         format!("--log-level={}", arguments.log_level),
     ];
+    again.extend(arguments.threads.map(|threads| format!("--threads={threads}")));
     if let Some(cache) = &arguments.cache {
         again.push(format!("--cache={}", text(&absolute(cache)?)?));
     }

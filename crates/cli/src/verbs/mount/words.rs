@@ -17,6 +17,9 @@ use crate::context::Context;
 use crate::failure::Result;
 use crate::log::read_level;
 
+/// Threads that serve the kernel by default.
+const THREADS: usize = 4;
+
 /// Reads the arguments; later ones count.
 pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
     let mut arguments = arguments;
@@ -85,7 +88,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
         options: Options {
             mount,
             io,
-            threads: arguments.threads,
+            threads: arguments.threads.unwrap_or(THREADS),
             uring: arguments.uring != Uring::Off,
             cached_for: Duration::ZERO,
             is_shared: false,
@@ -113,11 +116,11 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
     let mut again = vec![
         format!("--name={}", arguments.name),
         format!("--io={}", io.get_name()),
-        format!("--threads={}", arguments.threads),
         format!("--uring={}", uring.get_name()),
         format!("--inline={}", arguments.inline),
         format!("--log-level={}", arguments.log_level),
     ];
+    again.extend(arguments.threads.map(|threads| format!("--threads={threads}")));
     if let Some(file) = &arguments.log_file {
         let file =
             std::path::absolute(file).map_err(|error| Error::from_io("find the log", error))?;
@@ -157,10 +160,10 @@ pub(super) fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions)
             })?;
         }
         Some(("threads", threads)) => {
-            arguments.threads =
-                threads.parse().ok().filter(|threads| (1..=256).contains(threads)).ok_or_else(
-                    || Error::invalid("mount", "threads are 1 to 256").with("threads", threads),
-                )?;
+            let legal = threads.parse().ok().filter(|threads| (1..=256).contains(threads));
+            arguments.threads = Some(legal.ok_or_else(|| {
+                Error::invalid("mount", "threads are 1 to 256").with("threads", threads)
+            })?);
         }
         Some(("inline", size)) => arguments.inline = size.into(),
         Some(("cache", time)) => arguments.cache = Some(time.into()),
