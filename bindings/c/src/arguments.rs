@@ -197,3 +197,17 @@ pub(crate) fn allocated(data: &[u8]) -> Result<*mut c_void> {
         Ok(room)
     }
 }
+
+/// Gives the caller a copy of what `find` returns, with its length; NULL where that fails.
+pub(crate) fn give_copy<D: AsRef<[u8]>>(
+    (data, data_name): (*mut *mut c_void, &'static str),
+    (size_bytes, size_name): (*mut usize, &'static str),
+    find: impl FnOnce() -> Result<D>,
+) -> Result<()> {
+    let (out, size) = (Out::required(data, data_name)?, Out::required(size_bytes, size_name)?);
+    out.set(std::ptr::null_mut());
+    let found = find()?;
+    out.set(allocated(found.as_ref())?);
+    size.set(found.as_ref().len());
+    Ok(())
+}

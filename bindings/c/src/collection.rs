@@ -5,7 +5,9 @@ use std::ffi::{c_char, c_void};
 
 use terrace::{Collection, Result};
 
-use crate::arguments::{Out, allocated, bytes, given, options, terrace_options, text, wrong};
+use crate::arguments::{
+    Out, allocated, bytes, give_copy, given, options, terrace_options, text, wrong,
+};
 use crate::status::{c_text, call, terrace_status};
 use crate::store::{check_process, store_of, terrace_stat, terrace_store};
 
@@ -133,14 +135,8 @@ pub unsafe extern "C" fn terrace_item_get(
     data: *mut *mut c_void,
     size_bytes: *mut usize,
 ) -> terrace_status {
-    call(|| {
-        let (out, size) = (Out::required(data, "data")?, Out::required(size_bytes, "size_bytes")?);
-        out.set(std::ptr::null_mut());
-        let found = unsafe { collection_of(collection)?.get(text(name, "name")?) }?;
-        out.set(allocated(&found)?);
-        size.set(found.len());
-        Ok(())
-    })
+    let find = || unsafe { collection_of(collection)?.get(text(name, "name")?) };
+    call(|| give_copy((data, "data"), (size_bytes, "size_bytes"), find))
 }
 
 /// Makes an empty item where there is none. `options` may be NULL.

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use terrace::{Error, ErrorKind, Kv, Result};
 
-use crate::arguments::{Out, allocated, bytes, level, text, wrong};
+use crate::arguments::{Out, bytes, give_copy, level, text, wrong};
 use crate::status::{call, terrace_status};
 use crate::store::{store_of, terrace_store};
 
@@ -48,16 +48,11 @@ pub unsafe extern "C" fn terrace_kv_get(
     value: *mut *mut c_void,
     value_bytes: *mut usize,
 ) -> terrace_status {
-    call(|| {
-        let (out, size) =
-            (Out::required(value, "value")?, Out::required(value_bytes, "value_bytes")?);
-        out.set(std::ptr::null_mut());
+    let find = || {
         let found = unsafe { kv(store, kv_namespace)?.get(bytes(key, key_bytes, "key")?) }?;
-        let found = found.ok_or_else(|| Error::new(ErrorKind::NotFound, "read a pair"))?;
-        out.set(allocated(&found)?);
-        size.set(found.len());
-        Ok(())
-    })
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, "read a pair"))
+    };
+    call(|| give_copy((value, "value"), (value_bytes, "value_bytes"), find))
 }
 
 /// Writes a value. `persistency` is an enum terrace_persistency here and below.

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_void};
 use terrace::{Result, Store};
 
 use crate::arguments::{
-    Out, allocated, bytes, bytes_mut, given, options, terrace_options, text, wrong,
+    Out, bytes, bytes_mut, give_copy, given, options, terrace_options, text, wrong,
 };
 use crate::status::{call, terrace_status};
 
@@ -152,14 +152,8 @@ pub unsafe extern "C" fn terrace_get(
     data: *mut *mut c_void,
     size_bytes: *mut usize,
 ) -> terrace_status {
-    call(|| {
-        let (out, size) = (Out::required(data, "data")?, Out::required(size_bytes, "size_bytes")?);
-        out.set(std::ptr::null_mut());
-        let found = unsafe { store_of(store)?.get(text(name, "name")?) }?;
-        out.set(allocated(&found)?);
-        size.set(found.len());
-        Ok(())
-    })
+    let find = || unsafe { store_of(store)?.get(text(name, "name")?) };
+    call(|| give_copy((data, "data"), (size_bytes, "size_bytes"), find))
 }
 
 /// Reads up to `size_bytes` of an object into `buffer`; `count` gets the bytes read, fewer only at the end.
