@@ -20,9 +20,18 @@ judge: Callable[[dict[str, Any], int], list[dict[str, str]]] = PEERS["judge"]
 GROUPS = 20
 
 # Serves nothing, and has a place in its command line as a client has.
-CLIENT = [sys.executable, "-c", "import signal; signal.pause()"]
+CLIENT = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
 
 Bounds = dict[str, tuple[float, float]]
+
+
+def started(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
+    """A process that runs: one that has just been started has no command line for a moment."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, **more)
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.readline() == b"\n"
+    return process
 
 
 def stage_in(directory: Path, **more: Any) -> Any:
@@ -125,7 +134,7 @@ class World:
         monkeypatch.setitem(judge.__globals__, "subprocess", self)
 
     def client(self, has_own_session: bool) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([*CLIENT, str(self.place)], start_new_session=has_own_session)
+        return started([*CLIENT, str(self.place)], start_new_session=has_own_session)
 
     def run(self, command: list[str], check: bool) -> None:
         assert (command, check) == (["umount", str(self.place)], True)
@@ -150,7 +159,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def test_a_side_gets_a_new_client_once_the_one_before_has_ended(world: World) -> None:
-    server = subprocess.Popen(CLIENT, env={"PEERS": str(world.home)}, start_new_session=True)
+    server = started(CLIENT, env={"PEERS": str(world.home)}, start_new_session=True)
     # Of this session: as `bench files`, which has all the directories in its command line.
     measures = world.client(False)
     try:
@@ -189,9 +198,9 @@ def test_who_mounts_again_is_ended_before_the_rest(
 ) -> None:
     stage = stage_in(tmp_path)
     words = [*CLIENT, "--again", "ceph", "--stage", f"{stage.root}/", "--uring"]
-    command = subprocess.Popen(words, start_new_session=True)
+    command = started(words, start_new_session=True)
     elsewhere = [*CLIENT, "--stage", f"{tmp_path}/", "--uring"]
-    other = subprocess.Popen(elsewhere, start_new_session=True)
+    other = started(elsewhere, start_new_session=True)
     ended: list[bool] = []
 
     def script(*_: object) -> None:
