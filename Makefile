@@ -45,7 +45,7 @@ SOAK_MINUTES ?= 60
 help:
 	@echo "make run    build terrace and watch a tiered store at work (DEMO=--full for more)"
 	@echo "make test   every check and every test, as CI runs them; as root (TERRACE_SKIP=testbed: boots no host)"
-	@echo "make check  the checks alone: edges, licences, links, format, lints, C examples"
+	@echo "make check  the checks alone: edges, dependencies, links, format, lints, C examples"
 	@echo "make bench  what a store can do and costs, beside its bars"
 	@echo "make bindings-bench  what calls cost from Python and C, and the input of training with PyTorch"
 	@echo "make picture-bench  pages of a million events in Chromium (PICTURES=DIRECTORY keeps screenshots)"
@@ -53,12 +53,13 @@ help:
 	@echo "make test-python  the tests of the Python package alone"
 	@echo "make test-torch   the tests of terrace.torch, with PyTorch from Debian"
 	@echo "make test-torch-2  the same with PyTorch 2 from PyPI, some 3 GB, and those of distributed checkpoints"
-	@echo "make memcheck   the tests of the C library under valgrind and with the address sanitizer, some 2 min"
+	@echo "make memcheck   the tests of the C library under valgrind and with the address sanitizer, some 3 min"
 	@echo "make wheel      the Python package for pip, below PACKAGES=$(PACKAGES)"
 	@echo "make install    install below PREFIX=$(PREFIX), with DESTDIR= in front"
 	@echo "make packages   .deb and .rpm below PACKAGES=$(PACKAGES), for glibc $(GLIBC_MAX) and later"
 	@echo "make host-test  the packages on one booted host, as root, some 2 min"
 	@echo "make rpm-test   rpm installs and removes the packages in a root file system; as root, some 1 min"
+	@echo "make test-engines  backends and a store on a real cluster of Ceph, which it starts; as root, some 4 min"
 	@echo "make slurm-test  jobs of Slurm with a tier of their own; as root, some 40 s"
 	@echo "make dashboards-test  queries of the dashboards, asked and drawn (PICTURES=DIRECTORY); as root, some 1 min"
 	@echo "make deploy-check  lints and unit tests of the playbooks, of alert rules and dashboards"
@@ -120,7 +121,7 @@ check: setup-test
 	tools/check-names.py
 	tools/check-words.py
 	tools/check-links.py
-	tools/check-licences.py
+	tools/check-dependencies.py
 	tools/test-setup.sh
 	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES) $(NOTEBOOKS)
 	cd bindings/python && $(PYTHON)/ruff format --check . $(PYTHON_FILES) $(NOTEBOOKS)
@@ -175,7 +176,7 @@ test-torch-2: test-wheel
 	cargo build --locked -p terrace-cli
 	cd bindings/python && PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" $(CARGO_TARGET_DIR)/torch-2/bin/python -P -m pytest -q -W ignore::pytest.PytestConfigWarning tests_torch
 
-# The tests of the C library under valgrind and with the address sanitizer.
+# The tests of the C library under valgrind and with the address sanitizer, and what a million operations leave behind.
 memcheck:
 	@tools/setup.sh --memcheck
 	env --default-signal=INT,TERM,HUP cargo test --locked -p terrace-c --test library -- --ignored
@@ -193,7 +194,7 @@ bindings-bench: setup-test
 			$(CARGO_TARGET_DIR)/wheels/release/terrace-*.whl; \
 	done
 	$(CARGO_TARGET_DIR)/bindings-bench/bin/python -P benches/bindings --binaries $(CARGO_TARGET_DIR)/release
-	$(CARGO_TARGET_DIR)/torch-2/bin/python -P benches/training --samples 4000
+	$(CARGO_TARGET_DIR)/torch-2/bin/python -P benches/training --samples 4000 --binaries $(CARGO_TARGET_DIR)/release
 
 # For pip on other machines, built as the packages are.
 wheel: setup-test
@@ -239,6 +240,13 @@ rpm-test:
 		--binaries $(CARGO_TARGET_DIR)/debug --output $(CARGO_TARGET_DIR)/test-packages/rpm
 	deploy/tests/rpm_test.py $(CARGO_TARGET_DIR)/test-packages/rpm
 
+# Backends on engines that a machine has to have, with the Ceph of Debian.
+test-engines:
+	@tools/setup.sh --ceph
+	cargo clippy --locked -p terrace-backends -p terrace-store --features terrace-backends/engines,terrace-store/engines \
+		--test rados -- -D warnings
+	tools/test-engines.sh
+
 slurm-test:
 	@tools/setup.sh --slurm
 	cargo build --locked -p terrace-cli
@@ -282,4 +290,4 @@ test-arm64: setup-test
 
 .PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
 	test-packages host-test slurm-test dashboards-test deploy-check deploy-test test-python test-wheel wheel test-torch \
-	test-torch-2 memcheck rpm-test bindings-bench
+	test-torch-2 memcheck rpm-test bindings-bench test-engines

@@ -4,8 +4,8 @@
 # given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
 # `--pictures` the browser of `make picture-bench`, `--bench` what `make bench` compares with and runs,
 # `--suites` the suites and the applications of others that `make test` runs. `--packages` adds what makes packages,
-# `--testbed` what makes those of Debian and boots hosts for their tests, `--slurm` Slurm, `--torch` a Python beside
-# the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--memcheck` valgrind,
+# `--testbed` what makes those of Debian and boots hosts for their tests, `--slurm` Slurm, `--ceph` the daemons of Ceph,
+# `--torch` a Python beside the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--memcheck` valgrind,
 # `--bindings-bench` one with what `make bindings-bench` compares with, `--ansible` one with Ansible and its linter.
 # `--python` makes a Python beside the build with `terrace-lab`, and with what that, policies in Python and
 # their checks need. Crates are fetched by cargo itself; the tools need no Python packages. While another
@@ -153,6 +153,15 @@ while [ $# -gt 0 ]; do
         PATH="$PATH:/usr/sbin:/sbin" command -v munged >/dev/null || packages="$packages munge"
         command -v fusermount3 >/dev/null || packages="$packages fuse3"
         command -v getfattr >/dev/null || packages="$packages attr"
+        ;;
+    --ceph)
+        for program in ceph ceph-mon ceph-mgr ceph-osd; do
+            command -v "$program" >/dev/null && continue
+            case "$program" in
+            ceph) packages="$packages ceph-common" ;;
+            *) packages="$packages $program" ;;
+            esac
+        done
         ;;
     --memcheck) command -v valgrind >/dev/null || packages="$packages valgrind" ;;
     --monitoring) monitoring=yes ;;

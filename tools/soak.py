@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Tries random load, faults, crashes, kill -9 and changes of the policy for a given time.
 
-First a file that moves under 200,000 operations, a directory and a tree of a million files, and
+First a file that moves under 200,000 operations, a directory and a tree of a million files, 100
+takeovers from an owner that is killed with its machine, and
 1,200,000 operations of several clients on one tree, beside a directory. Then rounds: each takes
 seeds that no earlier one had: the model test and the crash test of the stack, its crashes with the
 loss of the catalog, the real command under kill -9, clients and a server over a simulated network,
@@ -29,6 +30,7 @@ TESTS = [
     ("terrace-stack", "crash", "", 2),
     ("terrace-stack", "rebuild", "acknowledged", 400),
     ("terrace-cli", "cli", "killed::", 20),
+    ("terrace-store", "takeover", "nothing", 10),
     ("terrace-cli", "cli", "network::histories", 10),
     ("terrace-server", "simulated", "", 40),
     ("terrace-cli", "mount", "trees::", 6),
@@ -40,6 +42,7 @@ TESTS = [
 LONG = [
     ("terrace-cli", "mount", "fsx::", {"TERRACE_FSX_OPERATIONS": "200000"}),
     ("terrace-cli", "mount", "many::", {"TERRACE_FILES": "1000000"}),
+    ("terrace-store", "takeover", "nothing", {"TERRACE_TAKEOVERS": "100"}),
     # Of three strict clients, and of two others, at the same time.
     ("terrace-cli", "mount", "clients_are_like", {"TERRACE_TREE_OPERATIONS": "600000"}),
 ]

@@ -141,7 +141,8 @@ def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
         (
             '"$files"',
             '"$file"',
-            r"workloads\.md\.params\.files: cannot fill '\$file': 'file' is no parameter",
+            r"workloads\.md\.params\.files: cannot fill '\$file': there is no parameter 'file'; "
+            r"did you mean 'files'\? known are files, size; ",
         ),
         ('"of ${files}"', '"$ {files}"', r"workloads\.md\.params\.label: cannot fill .*`\$\$`"),
         ('size = "64MiB"', 'size = "64MiB"\nsise = 1', r"parameters\.sise: nothing names it as \$"),
@@ -162,6 +163,11 @@ def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
         ('"$size"', '"0x_ram"', r"workloads\.seq\.bytes_per_client: must be more than nothing"),
         ("clients = [1, 2]", "clients = []", r"factors\.clients: must be a list of numbers"),
         ("[factors]", '[[references]]\nlabel = "x"\n[factors]', r"references\[1\]\.unit: is miss"),
+        (
+            "[factors]",
+            "[scale]\nfile = 1\n[factors]",
+            r"scale\.file: there is no parameter 'file'; did you mean 'files'\? known are files, s",
+        ),
         ('"1MiB"]', f'"{"x" * 300}"]', r"factors: the name of a trial is too long, seq-a-c1"),
     ],
 )
@@ -169,6 +175,38 @@ def test_a_mistake_is_named_with_its_place(old: str, new: str, message: str) -> 
     assert EXAMPLE.count(old) == 1
     with pytest.raises(SettingsError, match=message):
         read(EXAMPLE.replace(old, new))
+
+
+LINE = """[[references]]
+label = "x"
+unit = "B/s"
+source = "x"
+conditions = "x"
+value = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "known"),
+    [
+        ("[hosts.h]", r"hosts\.h", "role, ssh, address, devices, probe_directories, nic, python"),
+        ("[energy]", "energy", "scope, idle, subtract, share, on_gap, min_coverage, .*, weight"),
+        ("[energy.idle]", r"energy\.idle", "seconds, settle"),
+        ("[repeat]", "repeat", "stop, cold, min, max, order, warmup"),
+        ("[repeat.stop]", r"repeat\.stop", "metric, ci, rel_half_width"),
+        ("[repeat.cold]", r"repeat\.cold", "drop_caches, remount, cooldown"),
+        ("[gate]", "gate", "load_max, disk_bytes_s_max, free_factor, wait, clock_bound, drain"),
+        ("[probes]", "probes", "streams, enabled, size, .*, network_seconds"),
+        ("[series]", "series", "enabled, period"),
+        ("[bounds]", "bounds", "latency, percentile"),
+        (LINE, r"references\[1\]", "label, unit, source, conditions, value, phase, workload"),
+    ],
+)
+def test_a_wrong_key_of_each_table_names_the_right_ones(table: str, place: str, known: str) -> None:
+    text = EXAMPLE.replace("[factors]", f"{table}\nzzzz = 1\n[factors]")
+    message = rf"{place}\.zzzz: there is no such setting here; known are {known}$"
+    with pytest.raises(SettingsError, match=message):
+        read(text)
 
 
 def test_a_frozen_experiment_says_the_same(tmp_path: Path) -> None:

@@ -118,6 +118,21 @@ def test_without_time_nothing_is_begun(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert world.ran == []
 
 
+def test_a_batch_that_fails_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(monkeypatch)
+
+    def fails(_place: Place, _options: object) -> None:
+        raise LabError("cannot run: terrace-gen is not there")
+
+    monkeypatch.setattr(reproduce, "run_place", fails)
+    words = ["reproduce", "--run", "policies-overhead", "--yes", "--output", str(tmp_path)]
+    assert main([*words, "--set", "state=/var/tmp/lab"]) == 1
+    assert "hsm: failed: cannot run: terrace-gen is not there" in capsys.readouterr().out
+    assert world.ran == []
+
+
 def test_what_runs_is_ended_when_the_time_is_over() -> None:
     with pytest.raises(reproduce.TimeIsUp), reproduce._bounded(0.02):
         signal.pause()
@@ -131,8 +146,32 @@ def test_policies_are_measured_beside_one_tier_alone() -> None:
     assert single["setup"][2].count("--tier") == 1
     assert "--policy pinned" in dummy["setup"][2]
     assert "throttle.latency=50ms" in dummy["setup"][2]
-    assert len(study.targets) == 1 + len(hsm.POLICIES)
+    assert len(study.targets) == 1 + len(hsm.PARAMETERS["policies"])
     with pytest.raises(SettingsError, match=r"parameters\.network: is missing: pair disk/network"):
         hsm.experiment({"pairs": '["disk/network"]'})
     with pytest.raises(SettingsError, match=r"parameters\.policies: there is no 'lrv' here"):
         hsm.experiment({"policies": '["lrv"]'})
+
+
+def test_events_before_the_io_are_a_factor_of_policies() -> None:
+    given = {
+        "modes": '["embedded"]',
+        "pairs": '["disk/slow"]',
+        "policies": '["dummy", "dummy-before", "listener", "listener-before", "lru-before"]',
+    }
+    targets = hsm.experiment(given).values["targets"]
+
+    def setup(policy: str) -> str:
+        text: str = targets[f"disk-slow.{policy}.embedded"]["setup"][2]
+        return text
+
+    assert "post_events" not in setup("dummy")
+    assert "all_events" not in setup("dummy-before")
+    assert 'post_events = "before"' in setup("dummy-before")
+    assert "--policy pinned" in setup("listener-before")
+    assert "policy set all_events=on" in setup("listener-before")
+    assert 'post_events = "before"' in setup("listener-before")
+    assert "--policy lru" in setup("lru-before")
+    assert targets["disk-slow.lru-before.embedded"]["baseline"] == "disk-slow.single.embedded"
+    with pytest.raises(SettingsError, match=r"there is no 'none-before' here"):
+        hsm.experiment({"policies": '["none-before"]'})

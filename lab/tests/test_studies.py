@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The studies that come with the lab could run, and cite what they compare with."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
-from terrace_lab import experiment
+from terrace_lab import experiment, studies
+from terrace_lab.commands import study as command
+from terrace_lab.errors import LabError, SettingsError
 from terrace_lab.runner.parts import Parts
-from terrace_lab.studies import texts
+from terrace_lab.studies import hsm, texts
 from terrace_lab.workloads import fio, ior
 
 
@@ -63,3 +66,20 @@ def test_published_figures_agree_with_their_other_published_form(
 def test_transfers_of_the_shared_file_are_1200_kib() -> None:
     for presets in (ior.PRESETS, fio.PRESETS):
         assert presets["shared-file"]["xfer"] == 1200 * 1024
+
+
+@pytest.mark.parametrize("name", [*texts(), hsm.NAME])
+def test_a_wrong_parameter_of_a_study_names_the_right_ones(name: str) -> None:
+    with pytest.raises(SettingsError, match=r"^parameters: there is no parameter 'zz'; known "):
+        studies.load(name, {"zz": "1"}, is_scaled=False)
+
+
+def test_a_wrong_value_of_a_study_names_the_right_ones() -> None:
+    with pytest.raises(SettingsError, match=r"modes: there is no 'zz' here; known are "):
+        studies.load(hsm.NAME, {"modes": '["zz"]'}, is_scaled=False)
+
+
+def test_a_wrong_study_names_the_right_ones() -> None:
+    arguments = argparse.Namespace(study="zz", show=False)
+    with pytest.raises(LabError, match=r"there are .*hsm.* study=zz"):
+        command.run(arguments)

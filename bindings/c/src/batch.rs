@@ -6,8 +6,9 @@ use std::ffi::{CString, c_char, c_void};
 use terrace::{Outcome, Result};
 
 use crate::arguments::{Out, bytes, bytes_mut, given, semantics, text, wrong};
+use crate::fork::Process;
 use crate::status::{c_text, call, status, terrace_status};
-use crate::store::{check_process, store_of, terrace_stat, terrace_store};
+use crate::store::{store_of, terrace_stat, terrace_store};
 
 /// Where the result of an operation goes.
 enum Target {
@@ -22,7 +23,7 @@ pub struct terrace_batch {
     batch: Option<terrace::Batch>,
     targets: Vec<Target>,
     outcomes: Vec<(terrace_status, CString)>,
-    process: u32,
+    process: Process,
 }
 
 /// Makes an empty batch. `semantics`, which may be NULL, are what every operation must meet.
@@ -40,7 +41,7 @@ pub unsafe extern "C" fn terrace_batch_new(
             batch: Some(inner),
             targets: Vec::new(),
             outcomes: Vec::new(),
-            process: std::process::id(),
+            process: Process::current(),
         };
         out.set(Box::into_raw(Box::new(handle)));
         Ok(())
@@ -56,7 +57,7 @@ unsafe fn add(
     // SAFETY: the caller passes NULL or a batch that no other thread uses.
     let handle = unsafe { batch.as_mut() }
         .ok_or_else(|| wrong("an argument is NULL").with("argument", "batch"))?;
-    check_process(handle.process)?;
+    handle.process.check()?;
     let inner =
         handle.batch.take().ok_or_else(|| wrong("the batch was carried out; make another one"))?;
     handle.batch = Some(add(inner));
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn terrace_batch_run(
     call(|| {
         let handle = unsafe { batch.as_mut() }
             .ok_or_else(|| wrong("an argument is NULL").with("argument", "batch"))?;
-        check_process(handle.process)?;
+        handle.process.check()?;
         let inner = handle
             .batch
             .take()
@@ -213,7 +214,7 @@ pub unsafe extern "C" fn terrace_batch_free(batch: *mut terrace_batch) {
     let _ = call(|| {
         if !batch.is_null() {
             let handle = unsafe { Box::from_raw(batch) };
-            if check_process(handle.process).is_err() {
+            if handle.process.check().is_err() {
                 std::mem::forget(handle);
             }
         }

@@ -8,13 +8,14 @@ use terrace::{Collection, Result};
 use crate::arguments::{
     Out, allocated, bytes, give_copy, given, options, terrace_options, text, wrong,
 };
+use crate::fork::Process;
 use crate::status::{c_text, call, terrace_status};
-use crate::store::{check_process, store_of, terrace_stat, terrace_store};
+use crate::store::{store_of, terrace_stat, terrace_store};
 
 /// An open collection: a set of items, each a record and an object with its bytes. Threads may share it.
 pub struct terrace_collection {
     collection: Collection,
-    process: u32,
+    process: Process,
 }
 
 /// Called for a name, which is valid during the call. False ends the listing.
@@ -24,7 +25,7 @@ pub type terrace_name =
 unsafe fn collection_of<'a>(pointer: *const terrace_collection) -> Result<&'a Collection> {
     // SAFETY: as `given`.
     let handle = unsafe { given(pointer, "collection") }?;
-    check_process(handle.process)?;
+    handle.process.check()?;
     Ok(&handle.collection)
 }
 
@@ -35,7 +36,7 @@ unsafe fn opened(
     call(|| {
         let out = Out::required(collection, "collection")?;
         out.set(std::ptr::null_mut());
-        let handle = terrace_collection { collection: open()?, process: std::process::id() };
+        let handle = terrace_collection { collection: open()?, process: Process::current() };
         out.set(Box::into_raw(Box::new(handle)));
         Ok(())
     })
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn terrace_collection_close(collection: *mut terrace_colle
     let _ = call(|| {
         if !collection.is_null() {
             let handle = unsafe { Box::from_raw(collection) };
-            if check_process(handle.process).is_err() {
+            if handle.process.check().is_err() {
                 std::mem::forget(handle);
             }
         }

@@ -18,6 +18,7 @@ mod admin;
 mod arguments;
 mod batch;
 mod collection;
+mod fork;
 mod kv;
 mod list;
 mod object;

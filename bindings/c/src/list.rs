@@ -6,14 +6,15 @@ use std::ffi::{CString, c_char};
 use terrace::List;
 
 use crate::arguments::{Out, text, wrong};
+use crate::fork::Process;
 use crate::status::{c_text, call, terrace_status};
-use crate::store::{check_process, store_of, terrace_store};
+use crate::store::{store_of, terrace_store};
 
 /// A listing, for one thread at a time.
 pub struct terrace_list {
     list: List,
     name: CString,
-    process: u32,
+    process: Process,
 }
 
 /// Begins a listing of the objects whose full names, namespace/name, begin with `prefix`; "" for all.
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn terrace_list_open(
         let out = Out::required(list, "list")?;
         out.set(std::ptr::null_mut());
         let list = unsafe { store_of(store)?.list(text(prefix, "prefix")?) };
-        let handle = terrace_list { list, name: CString::default(), process: std::process::id() };
+        let handle = terrace_list { list, name: CString::default(), process: Process::current() };
         out.set(Box::into_raw(Box::new(handle)));
         Ok(())
     })
@@ -44,7 +45,7 @@ pub unsafe extern "C" fn terrace_list_next(
         out.set(std::ptr::null());
         let handle = unsafe { list.as_mut() }
             .ok_or_else(|| wrong("an argument is NULL").with("argument", "list"))?;
-        check_process(handle.process)?;
+        handle.process.check()?;
         if let Some(entry) = handle.list.next() {
             handle.name = c_text(&entry?.name);
             out.set(handle.name.as_ptr());
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn terrace_list_close(list: *mut terrace_list) {
     let _ = call(|| {
         if !list.is_null() {
             let handle = unsafe { Box::from_raw(list) };
-            if check_process(handle.process).is_err() {
+            if handle.process.check().is_err() {
                 std::mem::forget(handle);
             }
         }

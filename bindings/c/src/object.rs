@@ -6,14 +6,15 @@ use std::ffi::{c_char, c_int, c_void};
 use terrace::{Draft, Object, Result};
 
 use crate::arguments::{Out, bytes, bytes_mut, given, options, terrace_options, text, wrong};
+use crate::fork::Process;
 use crate::status::{call, terrace_status};
-use crate::store::{check_process, store_of, terrace_stat, terrace_store};
+use crate::store::{store_of, terrace_stat, terrace_store};
 
 /// An open object. Threads may share it.
 pub struct terrace_object {
     object: Object,
     draft: Option<Draft>,
-    process: u32,
+    process: Process,
 }
 
 /// How an object is opened.
@@ -42,7 +43,7 @@ const REPLACE: c_int = terrace_mode::TERRACE_REPLACE as c_int;
 unsafe fn handle_of<'a>(pointer: *const terrace_object) -> Result<&'a terrace_object> {
     // SAFETY: as `given`.
     let handle = unsafe { given(pointer, "object") }?;
-    check_process(handle.process)?;
+    handle.process.check()?;
     Ok(handle)
 }
 
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn terrace_object_open(
             REPLACE => draft.insert(builder.replace()?).object(),
             _ => return Err(wrong("the mode is unknown").with("mode", mode)),
         };
-        let handle = terrace_object { object, draft, process: std::process::id() };
+        let handle = terrace_object { object, draft, process: Process::current() };
         out.set(Box::into_raw(Box::new(handle)));
         Ok(())
     })
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn terrace_object_close(object: *mut terrace_object) {
     let _ = call(|| {
         if !object.is_null() {
             let handle = unsafe { Box::from_raw(object) };
-            if check_process(handle.process).is_err() {
+            if handle.process.check().is_err() {
                 std::mem::forget(handle);
             }
         }

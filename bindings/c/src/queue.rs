@@ -10,9 +10,10 @@ use std::time::Duration;
 use terrace::{Error, ErrorKind, Object, Result, Store};
 
 use crate::arguments::{Out, bytes, bytes_mut, given, options, terrace_options, text, wrong};
+use crate::fork::Process;
 use crate::object::{object_of, terrace_object};
 use crate::status::{call, remember, status, terrace_status};
-use crate::store::{check_process, store_of, terrace_store};
+use crate::store::{store_of, terrace_store};
 
 /// The most threads of a queue.
 const THREADS_MAX: u32 = 256;
@@ -116,7 +117,7 @@ pub struct terrace_queue {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     depth: usize,
-    process: u32,
+    process: Process,
 }
 
 /// Makes a queue with so many threads, 1 to 256, for at most `depth` operations whose completions were not yet taken.
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn terrace_queue_new(
             shared,
             threads: Vec::new(),
             depth,
-            process: std::process::id(),
+            process: Process::current(),
         };
         for _ in 0..threads {
             let shared = handle.shared.clone();
@@ -194,7 +195,7 @@ impl terrace_queue {
 unsafe fn queue_of<'a>(pointer: *const terrace_queue) -> Result<&'a terrace_queue> {
     // SAFETY: as `given`.
     let handle = unsafe { given(pointer, "queue") }?;
-    check_process(handle.process)?;
+    handle.process.check()?;
     Ok(handle)
 }
 
@@ -390,7 +391,7 @@ pub unsafe extern "C" fn terrace_queue_free(queue: *mut terrace_queue) {
     let _ = call(|| {
         if !queue.is_null() {
             let mut handle = unsafe { Box::from_raw(queue) };
-            if check_process(handle.process).is_err() {
+            if handle.process.check().is_err() {
                 std::mem::forget(handle);
             } else {
                 handle.finish();

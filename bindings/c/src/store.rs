@@ -8,12 +8,13 @@ use terrace::{Result, Store};
 use crate::arguments::{
     Out, bytes, bytes_mut, give_copy, given, options, terrace_options, text, wrong,
 };
+use crate::fork::Process;
 use crate::status::{call, terrace_status};
 
 /// An open store. Threads may share it.
 pub struct terrace_store {
     store: Store,
-    process: u32,
+    process: Process,
 }
 
 /// Size and times of an object.
@@ -47,19 +48,11 @@ impl From<terrace::Stat> for terrace_stat {
 /// Opens a store that cannot be changed through the handle.
 pub const TERRACE_READ_ONLY: u32 = 1;
 
-/// Fails in a forked child for what its parent opened: the threads behind it are the parent's.
-pub(crate) fn check_process(process: u32) -> Result<()> {
-    match process == std::process::id() {
-        true => Ok(()),
-        false => Err(wrong("the process that this one was forked from opened it; open it again")),
-    }
-}
-
 /// The store behind a handle.
 pub(crate) unsafe fn store_of<'a>(pointer: *const terrace_store) -> Result<&'a Store> {
     // SAFETY: as `given`.
     let handle = unsafe { given(pointer, "store") }?;
-    check_process(handle.process)?;
+    handle.process.check()?;
     Ok(&handle.store)
 }
 
@@ -81,12 +74,13 @@ pub unsafe extern "C" fn terrace_open(
         let out = Out::required(store, "store")?;
         out.set(std::ptr::null_mut());
         let address = unsafe { text(address, "address") }?;
+        let process = Process::first()?;
         let opened = match flags {
             0 => Store::open(address)?,
             TERRACE_READ_ONLY => Store::open_read_only(address)?,
             _ => return Err(wrong("the flags are unknown").with("flags", flags)),
         };
-        let handle = terrace_store { store: opened, process: std::process::id() };
+        let handle = terrace_store { store: opened, process };
         out.set(Box::into_raw(Box::new(handle)));
         Ok(())
     })
@@ -101,7 +95,7 @@ pub unsafe extern "C" fn terrace_close(store: *mut terrace_store) -> terrace_sta
             return Ok(());
         }
         let handle = unsafe { Box::from_raw(store) };
-        if check_process(handle.process).is_err() {
+        if handle.process.check().is_err() {
             // Dropping it would wait for threads that this process does not have.
             std::mem::forget(handle);
             return Ok(());

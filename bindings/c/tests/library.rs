@@ -114,6 +114,19 @@ fn the_address_sanitizer_finds_no_error_and_no_leak() {
     }
 }
 
+/// `make memcheck` runs it.
+#[test]
+#[ignore = "a million operations take a while"]
+fn a_million_operations_leave_no_memory_behind() {
+    let installed = Installed::new();
+    // No disk: what is compared is memory.
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    run(Command::new(installed.built_with("tests/leak.c", &["--libs"], &FLAGS))
+        .env("LD_LIBRARY_PATH", installed.path("lib"))
+        .arg(directory.path().join("store"))
+        .arg("1000000"));
+}
+
 #[test]
 fn a_program_in_fortran_writes_and_reads_a_field() {
     let installed = Installed::new();

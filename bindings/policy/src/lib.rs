@@ -14,7 +14,9 @@ mod view;
 use std::fmt;
 
 pub use table::Table;
-pub use terrace_policy_abi::{Event, SIZE_UNKNOWN, SLOT_NONE, event, outcome, temperature};
+pub use terrace_policy_abi::{
+    Event, SIZE_UNKNOWN, SLOT_NONE, event, interest, outcome, temperature,
+};
 pub use view::{Actions, Placement, Segment, Tier, View, Wish, WishKind};
 
 #[doc(hidden)]
@@ -29,6 +31,9 @@ pub trait Policy: Send + Sized + 'static {
 
     /// Version of what `save` writes.
     const STATE_VERSION: u32 = 0;
+
+    /// Optional kinds of events that it wants: [`interest::STAT`], [`interest::SYNC`], or both.
+    const INTEREST: u32 = 0;
 
     /// What [`Policy::place`] knows of the policy's mind: a small struct of numbers.
     type Published: Copy + Send + Sync + 'static;

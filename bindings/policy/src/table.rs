@@ -38,7 +38,7 @@ impl Table {
             save: Some(save::<P>),
             restore: Some(restore::<P>),
             state_version: P::STATE_VERSION,
-            reserved: 0,
+            interest: P::INTEREST,
         })
     }
 

@@ -64,11 +64,16 @@ def attached(directory: Path) -> Iterator[terrace.Store]:
 @pytest.fixture
 def served(directory: Path, tmp_path: Path) -> Iterator[str]:
     """The address of a server over TCP."""
-    command = os.environ.get("TERRACE_COMMAND") or shutil.which("terrace")
-    if command is None:
-        pytest.fail("there is no command `terrace`: build it, and put it on the PATH")
-    with Server(command, directory, tmp_path / "address") as server:
+    with Server(command(), directory, tmp_path / "address") as server:
         yield server.address
+
+
+def command() -> str:
+    """The program that serves stores and mounts them."""
+    found = os.environ.get("TERRACE_COMMAND") or shutil.which("terrace")
+    if found is None:
+        pytest.fail("there is no command `terrace`: build it, and put it on the PATH")
+    return found
 
 
 class Server:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import terrace
-from conftest import SECONDS_MAX, Server, run
+from conftest import SECONDS_MAX, Server, command, run
 
 _FORKING = """
 import os, sys, threading, terrace
@@ -184,17 +184,13 @@ def _process_of(address: str) -> int:
 def test_a_server_that_ended_is_unreachable_and_then_comes_back(
     directory: Path, tmp_path: Path
 ) -> None:
-    import shutil
-
-    command = os.environ.get("TERRACE_COMMAND") or shutil.which("terrace")
-    assert command is not None
-    with Server(command, directory, tmp_path) as server:
+    with Server(command(), directory, tmp_path) as server:
         store = terrace.Store(f"{server.address}&deadline=1s")
         with store.open("a/b", "wb") as file:
             file.write(b"x")
     with pytest.raises(ConnectionError) as failed:
         store.get("a/b")
     assert isinstance(failed.value, terrace.Unreachable)
-    with Server(command, directory, tmp_path, server.port):
+    with Server(command(), directory, tmp_path, server.port):
         assert store.get("a/b") == b"x"
     store.close()

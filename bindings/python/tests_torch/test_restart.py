@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -15,17 +13,9 @@ import terrace
 from terrace.torch import ObjectDataset
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from conftest import Server  # noqa: E402
+from conftest import Server, command  # noqa: E402
 
 SAMPLES = 400
-
-
-@pytest.fixture
-def command() -> str:
-    command = os.environ.get("TERRACE_COMMAND") or shutil.which("terrace")
-    if command is None:
-        pytest.fail("there is no command `terrace`: build it, and put it on the PATH")
-    return command
 
 
 @pytest.fixture
@@ -41,9 +31,9 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 8), ("spawn", 2)])
 def test_workers_go_on_when_the_server_has_restarted(
-    directory: Path, tmp_path: Path, command: str, method: str, workers: int
+    directory: Path, tmp_path: Path, method: str, workers: int
 ) -> None:
-    with Server(command, directory, tmp_path) as server:
+    with Server(command(), directory, tmp_path) as server:
         # Also the parent has a connection, which its children must not use.
         data = ObjectDataset(f"{server.address}&deadline=60s", prefix="images/", transform=int)
         assert data[3] == 3
@@ -52,7 +42,7 @@ def test_workers_go_on_when_the_server_has_restarted(
         # Each worker has delivered, and so has opened the store.
         found = [number for _ in range(workers) for number in next(batches).tolist()]
     # Workers are about to ask for what comes next, and some already do.
-    with Server(command, directory, tmp_path, server.port):
+    with Server(command(), directory, tmp_path, server.port):
         for batch in batches:
             found += batch.tolist()
         assert found == list(range(SAMPLES))
@@ -71,9 +61,9 @@ def test_a_data_set_opens_its_store_once(directory: Path) -> None:
 
 
 def test_a_server_that_is_gone_is_an_exception_of_the_loader(
-    directory: Path, tmp_path: Path, command: str
+    directory: Path, tmp_path: Path
 ) -> None:
-    with Server(command, directory, tmp_path) as server:
+    with Server(command(), directory, tmp_path) as server:
         data = ObjectDataset(f"{server.address}&deadline=1s", prefix="images/", transform=int)
         loader = DataLoader(data, batch_size=2, num_workers=8, multiprocessing_context="fork")
         batches = iter(loader)

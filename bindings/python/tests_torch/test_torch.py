@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +204,64 @@ def test_a_loader_that_is_left_brings_objects_back(store: terrace.Store) -> None
         break
     assert admin.wait_idle(60)
     assert {admin.explain(name).segments[0].tier for name in data.names} == {"slow"}
+
+
+class _Refused(RuntimeError):
+    pass
+
+
+def _refuse_one(data: bytes) -> int:
+    number = decode(data)
+    if number == 23:
+        raise _Refused("sample 23 is refused")
+    return number
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_of_a_transform_is_that_of_the_loader(
+    store: terrace.Store, workers: int
+) -> None:
+    admin = store.admin()
+    data = ObjectDataset(store.address, prefix="images/", transform=_refuse_one)
+    for name in data.names:
+        admin.migrate(name, "slow")
+    assert admin.wait_idle(60)
+    loader = Loader(data, batch_size=5, num_workers=workers, prefetch_tier="fast")
+    for _ in range(2):
+        batches = iter(loader)
+        found = [next(batches).tolist() for _ in range(4)]
+        with pytest.raises(_Refused, match="sample 23 is refused"):
+            next(batches)
+        assert sum(found, []) == list(range(20))
+        # The prefetcher has ended, and brought back what it promoted.
+        assert admin.wait_idle(60)
+        assert {admin.explain(name).segments[0].tier for name in data.names} == {"slow"}
+
+
+_LEFT_AT_THE_END = """
+import sys
+from terrace.torch import Loader, ObjectDataset
+data = ObjectDataset(sys.argv[1], prefix="images/")
+loader = Loader(
+    data, batch_size=5, num_workers=2, prefetch_tier="fast", collate_fn=len,
+    multiprocessing_context=sys.argv[2],
+)
+if __name__ == "__main__":
+    batches = iter(loader)
+    assert next(batches) == 5
+    print("ends")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_interpreter_ends_in_the_middle_of_an_epoch(
+    store: terrace.Store, tmp_path: Path, method: str
+) -> None:
+    program = tmp_path / "left.py"
+    program.write_text(_LEFT_AT_THE_END)
+    command = [sys.executable, str(program), store.address, method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
 
 
 def test_checkpoints_are_replaced_atomically(store: terrace.Store) -> None:

@@ -69,12 +69,19 @@ pub struct ServiceEntry {
     pub persistency: Persistency,
 }
 
-/// Every service. Each has settings of its own, and takes whole objects only.
-pub const SERVICES: &[ServiceEntry] = &[ServiceEntry {
-    name: "s3",
-    summary: "objects in a bucket of S3, or of what speaks its protocol",
-    persistency: Persistency::Shared,
-}];
+/// Every service. Each has settings of its own.
+pub const SERVICES: &[ServiceEntry] = &[
+    ServiceEntry {
+        name: "s3",
+        summary: "objects in a bucket of S3, or of what speaks its protocol",
+        persistency: Persistency::Shared,
+    },
+    ServiceEntry {
+        name: "rados",
+        summary: "objects in a pool of Ceph, written in place",
+        persistency: Persistency::Shared,
+    },
+];
 
 /// Opens the backend called `name`.
 ///

@@ -7,7 +7,7 @@ use clap::error::ErrorKind as UsageKind;
 use clap::{Args, Command, FromArgMatches};
 
 use crate::context::Context;
-use crate::failure::{self, Failure, Result, STATUS_USAGE, STATUSES};
+use crate::failure::{self, Failure, Result, STATUS_USAGE, statuses};
 use crate::mount_helper;
 use crate::output::Output;
 use crate::verbs::{Group, VERBS};
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         return show_overview();
     };
     let global = Global::from_arg_matches(&matches).expect("clap has checked the arguments");
-    let context = Context::new(global.store, global.json);
+    let context = Context::new(global.store, global.json, build);
     let verb = VERBS.iter().find(|verb| verb.name == name).expect("clap knows only these verbs");
     let result = (verb.run)(&context, verb_matches);
     if let Err(failure) = &result {
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
 }
 
 /// The whole command line, as parsed, completed and documented.
-pub(crate) fn build() -> Command {
+fn build() -> Command {
     let command = Global::augment_args(Command::new("terrace"))
         .version(env!("CARGO_PKG_VERSION"))
         .about(ABOUT)
@@ -99,15 +99,6 @@ fn overview() -> String {
             text.push_str(&format!("  {:<12} {about}\n", verb.name));
         }
         text.push('\n');
-    }
-    text
-}
-
-/// The table of exit statuses, as in every long help.
-pub(crate) fn statuses() -> String {
-    let mut text = String::from("Exit status:\n");
-    for (status, meaning) in STATUSES {
-        text.push_str(&format!("  {status:<4} {meaning}\n"));
     }
     text
 }

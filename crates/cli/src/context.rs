@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Command;
 use terrace_core::{Access, Clock, Error, ErrorKind, SystemClock};
 use terrace_fs::Files;
 use terrace_store::{OpenOptions, Store};
@@ -23,7 +24,7 @@ const GOING_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How a command opens a store that nobody holds: others wait until it ends, because whoever went
+/// How a command opens a store without an owner: others wait until it ends, because requests that went
 /// through it would fail then.
 pub(crate) fn alone(access: Access) -> OpenOptions {
     OpenOptions { access, serve: false, ..OpenOptions::default() }
@@ -46,17 +47,24 @@ pub(crate) struct Context {
     store: Option<String>,
     /// Whether a program reads what is printed.
     pub(crate) is_json: bool,
+    /// Builds the command line with all verbs, for those that describe it.
+    command_line: fn() -> Command,
 }
 
 impl Context {
     /// From the command line.
-    pub(crate) fn new(store: Option<String>, is_json: bool) -> Self {
-        Self { store, is_json }
+    pub(crate) fn new(store: Option<String>, is_json: bool, command_line: fn() -> Command) -> Self {
+        Self { store, is_json, command_line }
     }
 
     /// The same for another store.
     pub(crate) fn at(&self, store: &str) -> Self {
-        Self { store: Some(store.into()), is_json: self.is_json }
+        Self { store: Some(store.into()), ..self.clone() }
+    }
+
+    /// The whole command line, as parsed, completed and documented.
+    pub(crate) fn command_line(&self) -> Command {
+        (self.command_line)()
     }
 
     /// The store that the command line or the environment names.
@@ -167,7 +175,7 @@ impl Context {
 
     /// Tells a person at a terminal that a policy only acts while the store is open.
     pub(crate) fn note_unheld(&self, store: &Store) -> Result<()> {
-        if !store.is_attached() && stderr().is_terminal() && store.policy()?.is_some() {
+        if !store.is_attached() && stderr().is_terminal() && store.admin().policy()?.is_some() {
             self.note(
                 "nothing holds this store: its policy acts when it is next open; \
                  `terrace hold` keeps it running",

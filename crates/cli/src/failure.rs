@@ -24,7 +24,7 @@ pub(crate) enum Failure {
         /// What became of the work, for people.
         what: String,
     },
-    /// Whoever read standard output has gone (`| head`).
+    /// The reader of standard output has ended (`| head`).
     ReaderGone,
     /// Everything was reported already; only the status is left.
     Reported(u8),
@@ -113,13 +113,13 @@ pub(crate) fn from_output(error: io::Error) -> Failure {
 }
 
 /// The exit statuses and their meaning; `docs/reference/cli.md` and every help page list them.
-pub(crate) const STATUSES: &[(u8, &str)] = &[
+const STATUSES: &[(u8, &str)] = &[
     (0, "done"),
     (1, "failed: input/output error; fsck, scrub, item check: problems found"),
     (2, "the command line, or a value in it, is wrong"),
     (3, "not found"),
     (4, "no space left on any allowed tier or the local disk, or a quota is used up"),
-    (5, "in use by somebody else: retry later"),
+    (5, "in use by another process or operation: retry later"),
     (6, "exists already"),
     (7, "permission denied, or the object is pinned"),
     (8, "stored data is damaged"),
@@ -128,6 +128,15 @@ pub(crate) const STATUSES: &[(u8, &str)] = &[
     (11, "target did not answer"),
     (130, "interrupted (128 + the number of the signal)"),
 ];
+
+/// The table of exit statuses, as in every long help.
+pub(crate) fn statuses() -> String {
+    let mut text = String::from("Exit status:\n");
+    for (status, meaning) in STATUSES {
+        text.push_str(&format!("  {status:<4} {meaning}\n"));
+    }
+    text
+}
 
 /// The status of a command line that cannot be read.
 pub(crate) const STATUS_USAGE: u8 = 2;

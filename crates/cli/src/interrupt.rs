@@ -30,7 +30,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 pub(crate) struct Interrupt {
     is_set: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
-    /// Whether those that wait were told.
+    /// Whether the waiting threads were notified.
     told: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -60,7 +60,7 @@ impl Interrupt {
             if signals.forever().next().is_some() {
                 *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
                 told.1.notify_all();
-                // Nobody sends anything, and no signal makes this shorter.
+                // Nothing is ever sent, and no signal makes this shorter.
                 let (_sender, nothing) = channel::<()>();
                 let _ = nothing.recv_timeout(AT_ONCE);
                 kills.store(true, Ordering::SeqCst);
@@ -70,7 +70,7 @@ impl Interrupt {
     }
 
     fn register_one(&self, signal: i32, kills: &Arc<AtomicBool>) -> io::Result<()> {
-        // A signal that comes while this flag is set acts as if nobody watched.
+        // A signal that comes while this flag is set has its default effect.
         flag::register_conditional_default(signal, Arc::clone(kills))?;
         flag::register_usize(signal, Arc::clone(&self.signal), signal as usize)?;
         flag::register(signal, Arc::clone(&self.is_set))?;
@@ -87,6 +87,13 @@ impl Interrupt {
         let told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = self.told.1.wait_while(told, |is_told| !*is_told);
         drop(told.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits for a signal, and for `longest` at most; whether one came.
+    pub(crate) fn wait_for(&self, longest: Duration) -> bool {
+        let told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.1.wait_timeout_while(told, longest, |is_told| !*is_told);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// The flag that a signal sets.

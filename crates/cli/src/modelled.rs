@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use terrace_core::units::parse_bytes;
-use terrace_core::{Error, ErrorKind, Persistency, TierIndex, TierView};
+use terrace_core::{Error, ErrorKind, Figures, Persistency, TierIndex, TierView};
 use terrace_replay::{Burst, Cached, Character, Recent, Switch, TimedOptions, TimedTier};
 use terrace_store::{PolicySource, Settings, TierSettings};
 
@@ -17,7 +17,7 @@ use crate::failure::Result;
 const SETTINGS_FILE: &str = "terrace.toml";
 
 /// A call of a policy may take so many times as long as in a store: several replays share the
-/// machine, and nobody waits for one.
+/// machine, and no request waits for one.
 const CALL_TIMES: u32 = 12;
 
 /// A policy and its parameters.
@@ -91,16 +91,24 @@ impl Modelled {
         let Settings {
             tiers, persistency, move_threads, move_bandwidth, move_yields, policy, ..
         } = &self.settings;
+        // Capacity is of what objects take, and a replay counts their lengths.
+        let figures = |tier: &TierSettings| Figures {
+            capacity_bytes: match tier.figures.capacity_bytes {
+                u64::MAX => u64::MAX,
+                bytes => (bytes as f64 / tier.packed_share) as u64,
+            },
+            ..tier.figures
+        };
         let tiers = tiers.iter().map(|tier| TimedTier {
             view: TierView {
                 watermarks: tier.watermarks,
                 // Else it is gone with the process.
                 persistency: match tier.backend.as_str() {
                     "file" => Persistency::Storage,
-                    "s3" => Persistency::Shared,
+                    "s3" | "rados" => Persistency::Shared,
                     _ => Persistency::None,
                 },
-                ..TierView::empty(&tier.name, tier.figures)
+                ..TierView::empty(&tier.name, figures(tier))
             },
             character: character(tier, *persistency),
             recent: Recent::new(tier.recently_used.clone()),
@@ -112,6 +120,7 @@ impl Modelled {
         if let Some(policy) = policy {
             options.after_events = policy.after_events;
             options.every = policy.every;
+            options.post_events = policy.post_events;
             options.round_bytes = policy.round_bytes;
             options.call_time_max = policy.call_time_max.saturating_mul(CALL_TIMES);
         }

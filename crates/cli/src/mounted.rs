@@ -93,7 +93,7 @@ pub(crate) struct Selected {
 /// `Invalid` for keys beside paths, and what is not in a mounted store; `NotFound`, `Denied`, `Io`.
 pub(crate) fn steered(arguments: &[OsString], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
     let Some(named) = paths(arguments, Below::Nothing)? else { return Ok(None) };
-    // Also of directories themselves: one of somebody else's may be empty.
+    // Also of directories themselves: a directory of another user may be empty.
     named.iter().try_for_each(|path| attribute(path, STORE).map(drop))?;
     if !is_recursive {
         return Ok(Some(named));
@@ -107,7 +107,7 @@ pub(crate) fn steered(arguments: &[OsString], is_recursive: bool) -> Result<Opti
     Ok(Some(found))
 }
 
-/// What is said of a path; nothing where that was found by walking, and somebody has removed it since.
+/// The warning about a path; none where a walk found it and it was removed since.
 pub(crate) fn unless_gone<T>(said: Result<T>, was_found: bool) -> Result<Option<T>> {
     match said {
         Err(failure) if was_found && failure.kind() == Some(ErrorKind::NotFound) => Ok(None),

@@ -27,7 +27,7 @@ pub(crate) struct Place {
 
 impl Places {
     /// Those of the store with this address; none where it is behind servers. An error of the store itself is
-    /// left to who opens it.
+    /// reported by the opening.
     pub(crate) fn of(store: &str) -> Self {
         if Store::is_behind_servers(store) {
             return Self::default();

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// What takes less time shows no bar.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How far something has come. Costs nothing where nobody looks.
+/// How far something has come. Costs nothing without a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,

@@ -31,7 +31,7 @@ impl Reached {
             let Some(head) = rest.ancestors().find(|head| bytes(head) <= BYTES_MAX) else { break };
             let Ok(tail) = rest.strip_prefix(head) else { break };
             if bytes(head) == 0 {
-                // One name that is too long: whoever uses it is told.
+                // A name that is too long: its use fails with an error.
                 break;
             }
             let above = directory.as_ref().map_or(CWD, AsFd::as_fd);

@@ -19,7 +19,7 @@ const STDIN: &str = "-";
 /// What messages call it.
 const STDIN_NAME: &str = "standard input";
 
-/// A trace that somebody named, which can be opened as often as it is needed.
+/// A trace by its name, which can be opened as often as it is needed.
 pub(crate) enum Given<'a> {
     /// A file, or a directory.
     Path(&'a Path),
@@ -113,7 +113,7 @@ pub(crate) struct Reading {
           value_parser = PossibleValuesParser::new(Format::ALL.map(Format::word)), ignore_case = true)]
     format: Option<String>,
     /// Which columns of text are what, by name or by number: `id=block,size=4,time=1`, also op,
-    /// offset, length, client, latency; `time_ms=1` says the unit [default: told by the heading]
+    /// offset, length, client, latency; `time_ms=1` sets the unit [default: from the heading]
     #[arg(long, value_name = "COLUMNS")]
     columns: Option<String>,
 }

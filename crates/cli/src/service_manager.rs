@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 /// `probe` runs before each keep-alive: where it blocks, as behind a lock that is never released, the service
 /// manager restarts the process after its `WatchdogSec=`. What it finds does not count, only that it returns.
 pub(crate) fn while_serving<T>(probe: &(dyn Fn() + Sync), body: impl FnOnce() -> T) -> T {
-    notify(NotifyState::Ready);
+    ready();
     let Some(interval) = keep_alive_interval() else { return body() };
     thread::scope(|scope| {
         let (ended, end) = channel::<()>();
@@ -32,6 +32,11 @@ pub(crate) fn while_serving<T>(probe: &(dyn Fn() + Sync), body: impl FnOnce() ->
         drop(ended);
         result
     })
+}
+
+/// Reports that clients are served, or that the process waits for what the service manager does once it is ready.
+pub(crate) fn ready() {
+    notify(NotifyState::Ready);
 }
 
 /// Reports that the process ends.

@@ -23,6 +23,16 @@ impl Caps {
 
     const EACH: [Self; 5] = [Self::ATTR, Self::DENTRIES, Self::DENTRIES_X, Self::READ, Self::WRITE];
 
+    /// The set as a message has it.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The set that a message has; capabilities that are not known here are left out.
+    pub fn of_bits(bits: u8) -> Self {
+        Self(bits & 31)
+    }
+
     /// Whether all of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -201,5 +211,14 @@ mod tests {
         );
         assert_eq!(all.beside(Caps::WRITE), Caps::DENTRIES | Caps::DENTRIES_X);
         assert_eq!(all.beside(Caps::DENTRIES_X), Caps::READ | Caps::WRITE);
+    }
+
+    #[test]
+    fn a_set_crosses_as_bits() {
+        let all = Caps::EACH.into_iter().fold(Caps::NONE, Caps::bitor);
+        for caps in Caps::EACH.into_iter().chain([Caps::NONE, all]) {
+            assert_eq!(Caps::of_bits(caps.bits()), caps);
+        }
+        assert_eq!(Caps::of_bits(0xff), all, "others are of a later version");
     }
 }

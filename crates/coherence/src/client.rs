@@ -18,8 +18,9 @@
 //!   under the recalled capability. A request is sent when everything that was deferred before it began is flushed,
 //!   and nothing is deferred meanwhile on the inodes that it changes.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use crate::changes::Changes;
 use crate::log::Log;
 use crate::mutant::{Mutant, Mutated};
 use crate::{Caps, Claim, Cover, Grant, LogSettings, Logged, Recall, Release, Session, Touch};
@@ -67,7 +68,8 @@ pub struct Client<D, O> {
     held: HashMap<u64, Held<D>>,
     /// Inodes that requests on their way touch.
     busy: HashMap<u64, Busy>,
-    requests: HashMap<u64, Request>,
+    requests: HashMap<u64, Request<D>>,
+    changes: Changes,
     /// By inode, the last grant that was given back.
     floors: HashMap<u64, u64>,
     /// The same for inodes that are not in `floors`.
@@ -83,6 +85,8 @@ pub struct Client<D, O> {
     /// Inodes of which deferred changes were lost, and not reported.
     lost: HashSet<u64>,
     uses: u64,
+    /// Inodes that are held by their last use.
+    by_use: BTreeMap<u64, u64>,
     pub(crate) mutated: Mutated,
 }
 
@@ -104,14 +108,18 @@ struct Busy {
 }
 
 #[derive(Debug)]
-struct Request {
+struct Request<D> {
     /// Sequence number of the last change that was deferred before it.
     behind: u64,
     sent_ns: Option<u64>,
     touches: Vec<(Touch, u64)>,
+    /// How many changes there were when it began.
+    since: u64,
+    /// What was known of the inodes that it changes, with the grant since which they were held.
+    before: HashMap<u64, (u64, D)>,
 }
 
-impl<D, O: Clone> Client<D, O> {
+impl<D: Default, O: Clone> Client<D, O> {
     /// A client that holds nothing in a session that has begun.
     pub fn new(session: Session, settings: ClientSettings) -> Self {
         Self {
@@ -120,6 +128,7 @@ impl<D, O: Clone> Client<D, O> {
             held: HashMap::new(),
             busy: HashMap::new(),
             requests: HashMap::new(),
+            changes: Changes::default(),
             floors: HashMap::new(),
             floor: 0,
             recalls_known: 0,
@@ -130,6 +139,7 @@ impl<D, O: Clone> Client<D, O> {
             releases: Vec::new(),
             lost: HashSet::new(),
             uses: 0,
+            by_use: BTreeMap::new(),
             mutated: Mutated::default(),
         }
     }
@@ -181,20 +191,25 @@ impl<D, O: Clone> Client<D, O> {
     /// request is [finished](Client::finish).
     pub fn begin(&mut self, id: u64, touches: &[Touch]) {
         let mut versions = Vec::new();
+        let mut before = HashMap::new();
         for touch in touches {
             let busy = self.busy.entry(touch.inode).or_default();
             busy.requests += 1;
             if touch.access.is_change() {
                 busy.changing += 1;
                 busy.version += 1;
-                if let Some(held) = self.held.get_mut(&touch.inode) {
-                    held.data = None;
+                self.changes.note(touch.inode);
+                if let Some(held) = self.held.get_mut(&touch.inode)
+                    && let Some(data) = held.data.take()
+                {
+                    before.insert(touch.inode, (held.since, data));
                 }
             }
             versions.push((*touch, busy.version));
         }
         self.log.want(self.log.last());
-        let request = Request { behind: self.log.last(), sent_ns: None, touches: versions };
+        let (behind, since) = (self.log.last(), self.changes.count());
+        let request = Request { behind, sent_ns: None, touches: versions, since, before };
         self.requests.insert(id, request);
     }
 
@@ -210,41 +225,102 @@ impl<D, O: Clone> Client<D, O> {
         true
     }
 
-    /// Ends a request that is answered: the server says how many recalls it had sent, what it grants, and what
-    /// the inodes were at some time while it ran.
-    pub fn finish(&mut self, now_ns: u64, id: u64, recalls_sent: u64, grants: Vec<(Grant, D)>) {
-        let Some(request) = self.requests.remove(&id) else { return };
+    /// Ends a request that is answered: the server says how many recalls it had sent, and what it grants. `merge`
+    /// adds to what is known of a granted inode what the reply says of it, as it was at some time while the request
+    /// ran; of an inode that the request has changed, to what was known before it.
+    pub fn finish(
+        &mut self,
+        now_ns: u64,
+        id: u64,
+        recalls_sent: u64,
+        grants: &[Grant],
+        mut merge: impl FnMut(&Grant, &mut D),
+    ) {
+        let Some(mut request) = self.requests.remove(&id) else { return };
         if let Some(sent_ns) = request.sent_ns {
             self.renew(now_ns, sent_ns, recalls_sent);
         }
-        let mut may_cache = HashSet::new();
+        let mut may_cache = HashMap::new();
         for (touch, version) in request.touches {
             let Some(busy) = self.busy.get_mut(&touch.inode) else { continue };
             busy.requests -= 1;
-            if busy.version == version && busy.changing == u32::from(touch.access.is_change()) {
-                may_cache.insert(touch.inode);
-            }
+            let is_alone = busy.changing == u32::from(touch.access.is_change());
+            may_cache.insert(touch.inode, busy.version == version && is_alone);
             if touch.access.is_change() {
                 busy.changing -= 1;
                 busy.version += 1;
+                self.changes.note(touch.inode);
             }
             if busy.requests == 0 {
                 self.busy.remove(&touch.inode);
             }
         }
-        let may_cache_all = self.mutated.is(Mutant::CacheBesideOwnChange);
-        for (grant, data) in grants {
+        for grant in grants {
             let floor = self.floors.get(&grant.inode).copied().unwrap_or(self.floor);
-            if grant.number > floor || self.mutated.is(Mutant::NoFloor) {
-                let is_certain = may_cache_all || may_cache.contains(&grant.inode);
-                self.hold(grant, is_certain.then_some(data));
+            if grant.number <= floor && !self.mutated.is(Mutant::NoFloor) {
+                continue;
+            }
+            let is_certain = match may_cache.get(&grant.inode) {
+                Some(is_certain) => *is_certain,
+                None => self.is_unchanged(grant.inode, request.since),
+            };
+            let before = request.before.remove(&grant.inode);
+            self.hold(*grant);
+            if (is_certain || self.mutated.is(Mutant::CacheBesideOwnChange))
+                && let Some(held) = self.held.get_mut(&grant.inode)
+            {
+                let kept = before.filter(|(since, _)| *since == held.since);
+                let known = kept.map(|(_, data)| data).unwrap_or_default();
+                merge(grant, held.data.get_or_insert(known));
             }
         }
+        while self.held.len() > self.settings.held_max && self.evict() {}
+    }
+
+    /// Whether no change of an inode runs, and none did since the count of changes was this.
+    fn is_unchanged(&self, inode: u64, since: u64) -> bool {
+        let is_changing = self.busy.get(&inode).is_some_and(|busy| busy.changing > 0);
+        !is_changing && self.changes.is_unchanged(inode, since)
+    }
+
+    /// Changes what is known of an inode by a capability, as the server will, before anything else is asked.
+    pub fn modify<T>(
+        &mut self,
+        now_ns: u64,
+        inode: u64,
+        caps: Caps,
+        change: impl FnOnce(&mut D) -> Option<T>,
+    ) -> Option<T> {
+        let data = self.usable(now_ns, inode, caps)?.data.as_mut()?;
+        let changed = change(data)?;
+        if let Some(busy) = self.busy.get_mut(&inode) {
+            busy.version += 1;
+        }
+        self.changes.note(inode);
+        Some(changed)
+    }
+
+    /// Forgets what is known of an inode that a request has changed which did not name it.
+    pub fn forget(&mut self, inode: u64) {
+        self.changes.note(inode);
+        if let Some(busy) = self.busy.get_mut(&inode) {
+            busy.version += 1;
+        }
+        if let Some(held) = self.held.get_mut(&inode) {
+            held.data = None;
+        }
+    }
+
+    /// Forgets what is known of all inodes, where it is not known which of them a request changes.
+    pub fn forget_all(&mut self) {
+        self.changes.note_any();
+        self.busy.values_mut().for_each(|busy| busy.version += 1);
+        self.held.values_mut().for_each(|held| held.data = None);
     }
 
     /// Ends a request that is not sent, or that the server will not answer because it or the session has ended.
     pub fn abandon(&mut self, id: u64) {
-        self.finish(0, id, u64::MAX, Vec::new());
+        self.finish(0, id, u64::MAX, &[], |_, _| {});
     }
 
     /// Renews the lease by the reply to a request without touches.
@@ -252,6 +328,20 @@ impl<D, O: Clone> Client<D, O> {
         let sent_ns = if self.mutated.is(Mutant::LeaseFromReply) { now_ns } else { sent_ns };
         if recalls_sent <= self.recalls_known || self.mutated.is(Mutant::RenewBesideRecall) {
             self.valid_until_ns = self.valid_until_ns.max(sent_ns + self.settings.lease_ns);
+        }
+    }
+
+    /// Until when the cache answers, unless the lease is renewed.
+    pub fn valid_until_ns(&self) -> u64 {
+        self.valid_until_ns
+    }
+
+    /// Takes note that the server has sent all recalls up to this number that are not answered, again.
+    pub fn catch_up(&mut self, recalls_sent: u64) {
+        self.recalls_known = self.recalls_known.max(recalls_sent);
+        self.recalls_later.retain(|number| *number > recalls_sent);
+        while self.recalls_later.remove(&(self.recalls_known + 1)) {
+            self.recalls_known += 1;
         }
     }
 
@@ -276,7 +366,7 @@ impl<D, O: Clone> Client<D, O> {
                 }
             }
             Some(_) => {
-                self.held.remove(&recall.inode);
+                self.drop_held(recall.inode);
                 self.releases.push(release);
             }
             None => self.releases.push(release),
@@ -328,7 +418,7 @@ impl<D, O: Clone> Client<D, O> {
                 .get(&release.inode)
                 .is_some_and(|held| held.recalled == Some(release.grant))
             {
-                self.held.remove(&release.inode);
+                self.drop_held(release.inode);
             }
         }
         let settled = self.log.settle().into_iter().zip(are_applied);
@@ -362,8 +452,12 @@ impl<D, O: Clone> Client<D, O> {
         self.recalls_later.clear();
         self.releases.clear();
         let granted: HashMap<u64, &Grant> = grants.iter().map(|one| (one.inode, one)).collect();
+        let by_use = &mut self.by_use;
         self.held.retain(|inode, held| {
-            let Some(grant) = granted.get(inode) else { return false };
+            let Some(grant) = granted.get(inode) else {
+                by_use.remove(&held.last_use);
+                return false;
+            };
             (held.caps, held.grant) = (grant.caps, grant.number);
             // What was recalled before is free again.
             held.recalled = None;
@@ -416,13 +510,15 @@ impl<D, O: Clone> Client<D, O> {
         let held = self.held.get_mut(&inode).filter(|_| is_valid && !is_changing)?;
         let is_usable = held.caps.contains(caps) && held.recalled.is_none();
         if is_usable && !caps.is_empty() {
+            self.by_use.remove(&held.last_use);
             self.uses += 1;
             held.last_use = self.uses;
+            self.by_use.insert(self.uses, inode);
         }
         is_usable.then_some(held)
     }
 
-    fn hold(&mut self, grant: Grant, data: Option<D>) {
+    fn hold(&mut self, grant: Grant) {
         self.uses += 1;
         let new = Held {
             caps: grant.caps,
@@ -433,32 +529,34 @@ impl<D, O: Clone> Client<D, O> {
             last_use: self.uses,
         };
         let held = self.held.entry(grant.inode).or_insert(new);
+        if held.last_use == self.uses {
+            self.by_use.insert(self.uses, grant.inode);
+        }
         if held.recalled.is_some_and(|recalled| recalled < grant.number) {
             // The server has what was recalled; the answer that says so is on its way.
             (held.since, held.caps, held.recalled) = (grant.number, Caps::NONE, None);
+            held.data = None;
         }
         held.caps = held.caps | grant.caps;
         held.grant = held.grant.max(grant.number);
-        if data.is_some() {
-            held.data = data;
-        }
-        if self.held.len() > self.settings.held_max {
-            self.evict();
+    }
+
+    fn drop_held(&mut self, inode: u64) {
+        if let Some(held) = self.held.remove(&inode) {
+            self.by_use.remove(&held.last_use);
         }
     }
 
-    /// Gives back what was used least recently and has no deferred change.
-    fn evict(&mut self) {
-        let is_free = |(inode, held): &(&u64, &Held<D>)| {
-            held.recalled.is_none() && !self.log.covers(**inode, 0)
-        };
-        let oldest = self.held.iter().filter(is_free).min_by_key(|(_, held)| held.last_use);
-        if let Some((inode, held)) = oldest {
-            let release = Release { inode: *inode, grant: held.grant };
-            self.held.remove(&release.inode);
-            self.raise_floor(release.inode, release.grant);
-            self.releases.push(release);
-        }
+    /// Gives back what was used least recently and has no deferred change; whether there was any.
+    fn evict(&mut self) -> bool {
+        let is_free =
+            |inode: &&u64| self.held[*inode].recalled.is_none() && !self.log.covers(**inode, 0);
+        let Some(inode) = self.by_use.values().find(is_free).copied() else { return false };
+        let release = Release { inode, grant: self.held[&inode].grant };
+        self.drop_held(inode);
+        self.raise_floor(release.inode, release.grant);
+        self.releases.push(release);
+        true
     }
 }
 
@@ -479,6 +577,10 @@ mod tests {
         assert!(client.may_send(0, id));
     }
 
+    fn finish(client: &mut Client<u8, u8>, id: u64, grant: Grant) {
+        client.finish(0, id, 0, &[grant], |_, _| {});
+    }
+
     fn grant(inode: u64, number: u64) -> Grant {
         Grant { inode, caps: Caps::READ | Caps::WRITE, number }
     }
@@ -489,11 +591,11 @@ mod tests {
         read(&mut client, 1, 7);
         read(&mut client, 2, 7);
         read(&mut client, 3, 8);
-        client.finish(0, 2, 0, vec![(grant(7, 6), 0)]);
+        finish(&mut client, 2, grant(7, 6));
         assert!(client.get(0, 7, Caps::READ).is_some());
-        client.finish(0, 3, 0, vec![(grant(8, 7), 0)]);
+        finish(&mut client, 3, grant(8, 7));
         assert_eq!(client.releases(), [Release { inode: 7, grant: 6 }], "only one is held");
-        client.finish(0, 1, 0, vec![(grant(7, 5), 0)]);
+        finish(&mut client, 1, grant(7, 5));
         assert!(client.get(0, 7, Caps::READ).is_none(), "the server takes it for given back");
     }
 
@@ -501,7 +603,7 @@ mod tests {
     fn a_full_log_defers_nothing_until_it_is_flushed() {
         let mut client = client();
         read(&mut client, 1, 7);
-        client.finish(0, 1, 0, vec![(grant(7, 5), 0)]);
+        finish(&mut client, 1, grant(7, 5));
         let defer = |client: &mut Client<u8, u8>| {
             client.defer(0, (7, Caps::WRITE), (1, 1), |data| *data += 1)
         };
@@ -513,5 +615,69 @@ mod tests {
         assert!(client.next_flush(0).is_none(), "one message at a time");
         assert!(client.flushed(&[true, false]).len() == 1 && client.take_loss(7));
         assert_eq!(defer(&mut client), Ok(3));
+    }
+
+    #[test]
+    fn what_a_change_left_is_known_by_what_was_known_before() {
+        let mut client = client();
+        read(&mut client, 1, 7);
+        client.finish(0, 1, 0, &[grant(7, 5)], |_, data| *data = 3);
+        let write = [Touch { inode: 7, access: Access::WriteData }];
+        client.begin(2, &write);
+        assert!(client.may_send(0, 2) && client.get(0, 7, Caps::READ).is_none(), "it changes");
+        client.finish(0, 2, 0, &[grant(7, 6)], |_, data| *data += 1);
+        assert_eq!(client.get(0, 7, Caps::READ), Some(&4));
+        // Given back and granted again meanwhile: others may have changed it.
+        client.begin(3, &write);
+        client.may_send(0, 3);
+        client.recall(Recall { inode: 7, grant: 6, number: 1 });
+        client.finish(0, 3, 1, &[grant(7, 7)], |_, data| *data += 1);
+        assert_eq!(client.get(0, 7, Caps::READ), Some(&1));
+    }
+
+    #[test]
+    fn an_inode_that_only_the_reply_names_is_known_unless_it_changed_beside_it() {
+        for is_changed in [false, true] {
+            let mut client = client();
+            client.begin(1, &[]);
+            client.may_send(0, 1);
+            if is_changed {
+                client.forget(7);
+            }
+            client.finish(0, 1, 0, &[grant(7, 5)], |_, data| *data = 3);
+            assert_eq!(client.get(0, 7, Caps::READ).is_some(), !is_changed);
+            client.forget_all();
+            assert_eq!(client.get(0, 7, Caps::READ), None);
+        }
+    }
+
+    #[test]
+    fn a_recall_that_was_answered_before_it_came_does_not_end_the_lease() {
+        let mut client = client();
+        read(&mut client, 1, 7);
+        client.finish(0, 1, 1, &[grant(7, 5)], |_, _| {});
+        assert_eq!(client.get(0, 7, Caps::READ), None, "a recall is missing");
+        client.catch_up(1);
+        read(&mut client, 2, 7);
+        client.finish(0, 2, 1, &[grant(7, 6)], |_, _| {});
+        assert!(client.get(0, 7, Caps::READ).is_some());
+    }
+
+    #[test]
+    fn what_a_client_changes_ahead_of_the_server_is_not_undone_by_an_answer_from_before() {
+        let mut client = client();
+        read(&mut client, 1, 7);
+        client.finish(0, 1, 0, &[grant(7, 5)], |_, data| *data = 3);
+        client.begin(2, &[]);
+        client.may_send(0, 2);
+        let more = |data: &mut u8| {
+            *data += 1;
+            Some(*data)
+        };
+        assert_eq!(client.modify(0, 7, Caps::READ, more), Some(4));
+        client.finish(0, 2, 0, &[grant(7, 6)], |_, data| *data = 3);
+        assert_eq!(client.get(0, 7, Caps::READ), Some(&4));
+        assert_eq!(client.modify(0, 8, Caps::READ, more), None, "nothing is held");
+        assert_eq!(client.modify(client.valid_until_ns(), 7, Caps::READ, more), None);
     }
 }

@@ -11,6 +11,7 @@
 //! Mounts do not use this crate yet ([ADR 57](../../../docs/adr/0057-capabilities.md)).
 
 mod caps;
+mod changes;
 mod client;
 mod log;
 mod mutant;

@@ -23,6 +23,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use crate::changes::Changes;
 use crate::mutant::{Mutant, Mutated};
 use crate::{Caps, Claim, Cover, Grant, Recall, Release, Session, Touch};
 
@@ -90,6 +91,7 @@ pub struct Table {
     /// Sessions and inodes by the number of their last grant.
     by_grant: BTreeMap<u64, (u64, u64)>,
     grace: Option<Grace>,
+    changes: Changes,
     outputs: Vec<Output>,
     pub(crate) mutated: Mutated,
 }
@@ -142,11 +144,20 @@ struct Request {
     state: State,
 }
 
+/// When a request has read an inode.
+#[derive(Clone, Copy)]
+enum Seen {
+    /// At this version, which may be another one by now.
+    Version(u64),
+    /// After so many changes.
+    Since(u64),
+}
+
 #[derive(Debug)]
 enum State {
     Parked,
-    /// With the versions of its inodes at the start, in the order of `touches`.
-    Running(Vec<u64>),
+    /// With the versions of its inodes at the start, in the order of `touches`, and the count of changes then.
+    Running(Vec<u64>, u64),
     /// Deferred changes under capabilities on these inodes.
     Applying(Vec<u64>),
 }
@@ -173,6 +184,7 @@ impl Table {
             recalled: BTreeSet::new(),
             by_grant: BTreeMap::new(),
             grace: (!remembered.is_empty()).then_some(grace),
+            changes: Changes::default(),
             outputs: Vec::new(),
             mutated: Mutated::default(),
         }
@@ -190,7 +202,11 @@ impl Table {
     /// `Busy` where there are too many, of which none is silent.
     pub fn begin_session(&mut self, now_ns: u64) -> Result<Session, Refusal> {
         if self.sessions.len() >= self.settings.sessions_max {
-            let silent = self.sessions.keys().copied().find(|one| self.is_silent(*one, now_ns));
+            let is_over = |one: &u64| {
+                let asks = self.requests.values().any(|request| request.session == *one);
+                self.is_silent(*one, now_ns) && !asks
+            };
+            let silent = self.sessions.keys().copied().find(is_over);
             self.end_session(silent.ok_or(Refusal::Busy)?);
         }
         self.last_number += 1;
@@ -322,6 +338,7 @@ impl Table {
             inode.running += 1;
             inode.changing += 1;
             inode.version += 1;
+            self.changes.note(*number);
         }
         let state = State::Applying(inodes);
         self.requests
@@ -343,6 +360,7 @@ impl Table {
                     inode.version += 1;
                     let at = inode.applying.iter().position(|one| *one == request.session);
                     inode.applying.swap_remove(at.expect("it was added at the start"));
+                    self.changes.note(*number);
                 }
                 for number in &inodes {
                     self.wake(*number);
@@ -350,7 +368,7 @@ impl Table {
                 }
                 Vec::new()
             }
-            State::Running(versions) => {
+            State::Running(versions, since) => {
                 for touch in &request.touches {
                     let inode = self.inode(touch.inode);
                     inode.running -= 1;
@@ -360,21 +378,48 @@ impl Table {
                     }
                 }
                 let mut grants = Vec::new();
-                for (touch, version) in request.touches.iter().zip(versions) {
-                    // Its own end is no change beside it.
-                    let version = version + u64::from(touch.access.is_change());
-                    let wanted = wants.iter().filter(|(inode, _)| *inode == touch.inode);
-                    for (number, caps) in wanted {
-                        grants.extend(self.grant(now_ns, request.session, *number, *caps, version));
-                    }
+                for (number, caps) in wants {
+                    let mut touched = request.touches.iter().zip(&versions);
+                    let read = match touched.find(|(touch, _)| touch.inode == *number) {
+                        // Its own end is no change beside it.
+                        Some((touch, version)) => {
+                            Seen::Version(version + u64::from(touch.access.is_change()))
+                        }
+                        None => Seen::Since(since),
+                    };
+                    grants.extend(self.grant(now_ns, request.session, *number, *caps, read));
                 }
                 for touch in &request.touches {
+                    if touch.access.is_change() {
+                        self.changes.note(touch.inode);
+                    }
                     self.wake(touch.inode);
                     self.tidy(touch.inode);
                 }
                 grants
             }
         }
+    }
+
+    /// Begins to read inodes that the reply will name: returns what [`Table::finish_read`] takes. Only where no
+    /// session holds an exclusive capability, which such a request would have to recall.
+    pub fn begin_read(&self) -> u64 {
+        self.changes.count()
+    }
+
+    /// Grants a session what it wants of what it has read since [`Table::begin_read`], as far as that did not
+    /// change beside it.
+    pub fn finish_read(
+        &mut self,
+        now_ns: u64,
+        session: u64,
+        since: u64,
+        wants: &[(u64, Caps)],
+    ) -> Vec<Grant> {
+        let grant = |(number, caps): &(u64, Caps)| {
+            self.grant(now_ns, session, *number, *caps, Seen::Since(since))
+        };
+        wants.iter().filter_map(grant).collect()
     }
 
     /// Takes back what a client gives.
@@ -396,6 +441,22 @@ impl Table {
             self.wake(release.inode);
             self.remember_again(session);
         }
+        Ok(())
+    }
+
+    /// Takes back everything that a session holds.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownSession`.
+    pub fn release_all(&mut self, now_ns: u64, session: Session) -> Result<(), Refusal> {
+        let session = self.hear(now_ns, session)?;
+        let held: Vec<u64> = self.sessions[&session].inodes.iter().copied().collect();
+        for inode in held {
+            self.drop_held(session, inode);
+            self.wake(inode);
+        }
+        self.remember_again(session);
         Ok(())
     }
 
@@ -429,6 +490,33 @@ impl Table {
         let Some(state) = self.sessions.get(&session) else { return Vec::new() };
         let recall = |inode: &u64| Some(self.inodes.get(inode)?.holders.get(&session)?.recall?.0);
         state.inodes.iter().filter_map(recall).collect()
+    }
+
+    /// Whether a request that has begun touches all of these inodes.
+    pub fn is_running_on(&self, token: u64, inodes: &BTreeSet<u64>) -> bool {
+        let Some(request) = self.requests.get(&token) else { return false };
+        let is_touched = |inode: &u64| request.touches.iter().any(|touch| touch.inode == *inode);
+        inodes.iter().all(is_touched)
+    }
+
+    /// Whether another session than this one holds anything on an inode, or on any.
+    pub fn is_held_by_others(&self, session: Option<u64>, inode: Option<u64>) -> bool {
+        let is_other = |other: &u64| Some(*other) != session;
+        match inode {
+            Some(inode) => {
+                self.inodes.get(&inode).is_some_and(|it| it.holders.keys().any(is_other))
+            }
+            None => {
+                let holds =
+                    |(other, known): (&u64, &Known)| is_other(other) && !known.inodes.is_empty();
+                self.sessions.iter().any(holds)
+            }
+        }
+    }
+
+    /// Whether no session can hold anything, nor have held it before a restart.
+    pub fn is_idle(&self) -> bool {
+        self.grace.is_none() && !self.is_held_by_others(None, None)
     }
 
     /// When the oldest parked request began.
@@ -592,11 +680,13 @@ impl Table {
             if touch.access.is_change() {
                 inode.changing += 1;
                 inode.version += 1;
+                self.changes.note(touch.inode);
             }
             inode.version
         };
         let versions = touches.iter().map(start).collect();
-        self.requests.get_mut(&token).expect("found above").state = State::Running(versions);
+        let state = State::Running(versions, self.changes.count());
+        self.requests.get_mut(&token).expect("found above").state = state;
         self.outputs.push(Output::Start(token));
     }
 
@@ -606,18 +696,23 @@ impl Table {
             || self.mutated.is(Mutant::NoFence)
     }
 
-    /// Grants what a session may have on an inode, where that is still what it was at a version.
+    /// Grants what a session may have on an inode, where that is still what it has seen.
     fn grant(
         &mut self,
         now_ns: u64,
         session: u64,
         number: u64,
         wanted: Caps,
-        version: u64,
+        seen: Seen,
     ) -> Option<Grant> {
         let state = self.sessions.get(&session)?;
-        let inode = self.inodes.get(&number)?;
-        let is_changed = inode.changing > 0 || inode.version != version;
+        let unknown = Inode::default();
+        let inode = self.inodes.get(&number).unwrap_or(&unknown);
+        let is_changed = inode.changing > 0
+            || match seen {
+                Seen::Version(version) => inode.version != version,
+                Seen::Since(since) => !self.changes.is_unchanged(number, since),
+            };
         let is_recalled = inode.holders.get(&session).is_some_and(|held| held.recall.is_some());
         let is_refused = state.is_fenced
             || is_recalled
@@ -740,5 +835,61 @@ mod tests {
         assert_eq!(table.outputs(), []);
         table.tick(1000);
         assert_eq!(table.outputs(), [Output::Fence(holder.number), Output::Start(2)]);
+    }
+
+    #[test]
+    fn what_changed_beside_a_read_is_not_granted() {
+        let mut table = table();
+        let reader = table.begin_session(0).expect("there is room");
+        let other = table.begin_session(0).expect("there is room");
+        let wants = [(7, Caps::ATTR), (8, Caps::ATTR)];
+        let change = vec![Touch { inode: 7, access: Access::ChangeAttributes }];
+        let since = table.begin_read();
+        table.begin(0, other, 1, change.clone()).expect("there is room");
+        let granted = |grants: Vec<Grant>| grants.iter().map(|one| one.inode).collect::<Vec<_>>();
+        assert_eq!(granted(table.finish_read(0, reader.number, since, &wants)), [8], "it runs");
+        let during = table.begin_read();
+        table.finish(0, 1, &[]);
+        for began in [since, during] {
+            assert_eq!(granted(table.finish_read(0, reader.number, began, &wants)), [8]);
+        }
+        let behind = table.begin_read();
+        let grants = table.finish_read(0, reader.number, behind, &wants);
+        assert_eq!(granted(grants), [7, 8], "what it read is what there is");
+        table.begin(0, other, 2, change).expect("there is room");
+        assert!(!table.outputs().contains(&Output::Start(2)), "it waits for the holder");
+        let parked = table.begin_read();
+        assert_eq!(granted(table.finish_read(0, reader.number, parked, &wants)), [8]);
+    }
+
+    #[test]
+    fn a_session_gives_everything_back_at_once() {
+        let mut table = table();
+        let holder = table.begin_session(0).expect("there is room");
+        let other = table.begin_session(0).expect("there is room");
+        read(&mut table, holder, 1, 7);
+        read(&mut table, holder, 2, 8);
+        let is_held = |table: &Table, inode| table.is_held_by_others(Some(other.number), inode);
+        assert!(is_held(&table, Some(7)) && is_held(&table, None) && !is_held(&table, Some(9)));
+        assert!(!table.is_held_by_others(Some(holder.number), None) && !table.is_idle());
+        let write = vec![Touch { inode: 7, access: Access::WriteData }];
+        table.begin(0, other, 3, write).expect("there is room");
+        table.outputs();
+        table.release_all(0, holder).expect("it is known");
+        assert_eq!(table.outputs(), [Output::Start(3)]);
+        assert!(table.is_running_on(3, &[7].into()) && !table.is_running_on(3, &[7, 8].into()));
+        assert!(table.is_idle() && !is_held(&table, None));
+    }
+
+    #[test]
+    fn a_silent_session_whose_request_is_parked_makes_no_room() {
+        let mut table = table();
+        let holder = table.begin_session(0).expect("there is room");
+        let other = table.begin_session(0).expect("there is room");
+        read(&mut table, holder, 1, 7);
+        let write = vec![Touch { inode: 7, access: Access::WriteData }];
+        table.begin(0, other, 2, write).expect("there is room");
+        table.hear(999, holder).expect("it is known");
+        assert_eq!(table.begin_session(1000), Err(Refusal::Busy), "its caller waits");
     }
 }

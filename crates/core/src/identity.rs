@@ -55,4 +55,7 @@ pub struct Superblock {
     pub feature_bits: u64,
     /// Number of the store's opening that last wrote here.
     pub epoch: u64,
+    /// How a wrapper around the backend frames its objects, in the words of that wrapper; `None` without one.
+    /// A stack takes no tier that has it: the wrapper takes it off.
+    pub frames: Option<String>,
 }

@@ -8,6 +8,7 @@ mod backend;
 mod buffer;
 mod clock;
 mod error;
+mod event;
 mod extent;
 mod failpoint;
 mod identity;
@@ -19,6 +20,7 @@ mod lease;
 mod policy;
 mod random;
 mod semantics;
+mod tier;
 pub mod units;
 mod view;
 
@@ -30,6 +32,7 @@ pub use backend::{
 pub use buffer::Buffer;
 pub use clock::{Clock, SystemClock};
 pub use error::{Applied, Error, ErrorKind, Result};
+pub use event::{Event, EventKind, Interest, Outcome, PostEvents, SLOT_NONE, Slot};
 pub use extent::{check_extent, check_range};
 pub use failpoint::{Failpoints, Watcher};
 pub use identity::{Identity, Role, Superblock};
@@ -39,12 +42,13 @@ pub use latencies::{Latencies, LatencyReport};
 pub use later::{Begun, Later, ReadDone, WriteDone};
 pub use lease::{FileLease, GenerationWord, ReadSummary, WORD_BYTES};
 pub use policy::{
-    Action, ActionKind, Actions, Bounds, Canceller, Event, EventKind, Outcome, Parameter, Placed,
-    Placement, Placer, Policy, SLOT_NONE, Slot, panic_text,
+    Action, ActionKind, Actions, Bounds, Canceller, Parameter, Placed, Placement, Placer, Policy,
+    panic_text,
 };
 pub use random::Random;
 pub use semantics::{
     ATOMIC_BYTES_MAX, Atomicity, BatchOrdering, Concurrency, Consistency, Hint, Layout,
     Persistency, Semantics, Temperature,
 };
-pub use view::{Figures, SegmentView, TierIndex, TierSet, TierView, View, Watermarks};
+pub use tier::{TierIndex, TierSet};
+pub use view::{Figures, SegmentView, TierView, View, Watermarks};

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Hint, Key, Layout, Result, TierIndex, View};
+use crate::{Event, Hint, Interest, Key, Layout, Result, Slot, TierIndex, View};
 
 /// Decides where segments live.
 ///
@@ -15,14 +15,20 @@ use crate::{Hint, Key, Layout, Result, TierIndex, View};
 /// # Contract
 ///
 /// - Every event is observed, in order, after [`View::apply`] took it into the view.
-/// - Segments that exist when a policy starts are shown as [`EventKind::Present`] events.
+/// - Segments that exist when a policy starts are shown as [`EventKind::Present`](crate::EventKind::Present) events.
 /// - What `plan` asks for is a wish: the stack validates every action, and each comes back as one
-///   [`EventKind::Receipt`] event, also when it is refused.
+///   [`EventKind::Receipt`](crate::EventKind::Receipt) event, also when it is refused.
 /// - A policy that panics or overruns its time is replaced by the built-in fallback.
 pub trait Policy: Send {
     /// The answer to creates, which never wait for the policy. Asked for again after every
     /// `plan`, `message` and `set_parameter`.
     fn placer(&self) -> Arc<dyn Placer>;
+
+    /// The optional kinds of events that it wants; asked for again as [`Policy::placer`] is. It is
+    /// shown no others.
+    fn interest(&self) -> Interest {
+        Interest::NONE
+    }
 
     /// Takes note of what happened, oldest first.
     fn observe(&mut self, view: &View, events: &[Event]);
@@ -121,211 +127,6 @@ impl Placed {
     /// A whole object on one tier.
     pub fn on(tier: TierIndex) -> Self {
         Self { tier, layout: Layout::One }
-    }
-}
-
-/// A segment's place in `View::segments`.
-pub type Slot = u32;
-
-/// The slot of events that are about no segment.
-pub const SLOT_NONE: Slot = Slot::MAX;
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum EventKind {
-    /// A segment was created.
-    Create = 1,
-    /// A segment existed when the policy started.
-    Present = 2,
-    /// A handle was opened.
-    Open = 3,
-    /// A handle was closed.
-    Close = 4,
-    /// Bytes were read.
-    Read = 5,
-    /// Bytes were written.
-    Write = 6,
-    /// The length was set to `length_bytes`.
-    SetLen = 7,
-    /// The segment is gone.
-    Delete = 8,
-    /// A migration was accepted and waits.
-    Queued = 9,
-    /// The primary is now on `tier`.
-    Moved = 10,
-    /// A clean copy is now on `tier`.
-    Copied = 11,
-    /// The clean copy on `tier` is gone.
-    Uncopied = 12,
-    /// An action has ended; `outcome` says how.
-    Receipt = 13,
-    /// Time has passed; about no segment.
-    Timer = 14,
-    /// A person forbade to move it.
-    Pin = 15,
-    /// A person allowed to move it again.
-    Unpin = 16,
-}
-
-impl EventKind {
-    /// All of them, by their number less one.
-    pub const ALL: [EventKind; 16] = [
-        EventKind::Create,
-        EventKind::Present,
-        EventKind::Open,
-        EventKind::Close,
-        EventKind::Read,
-        EventKind::Write,
-        EventKind::SetLen,
-        EventKind::Delete,
-        EventKind::Queued,
-        EventKind::Moved,
-        EventKind::Copied,
-        EventKind::Uncopied,
-        EventKind::Receipt,
-        EventKind::Timer,
-        EventKind::Pin,
-        EventKind::Unpin,
-    ];
-
-    /// The word that people and scripts see.
-    pub fn word(self) -> &'static str {
-        match self {
-            EventKind::Create => "create",
-            EventKind::Present => "present",
-            EventKind::Open => "open",
-            EventKind::Close => "close",
-            EventKind::Read => "read",
-            EventKind::Write => "write",
-            EventKind::SetLen => "set-len",
-            EventKind::Delete => "delete",
-            EventKind::Queued => "queued",
-            EventKind::Moved => "moved",
-            EventKind::Copied => "copied",
-            EventKind::Uncopied => "uncopied",
-            EventKind::Receipt => "receipt",
-            EventKind::Timer => "timer",
-            EventKind::Pin => "pin",
-            EventKind::Unpin => "unpin",
-        }
-    }
-}
-
-/// How an action ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Outcome {
-    /// It is done: the segment is there.
-    #[default]
-    Done = 0,
-    /// The slot is another segment's, or none's, by now.
-    Stale = 1,
-    /// The segment is already there.
-    Already = 2,
-    /// A person pinned it.
-    Pinned = 3,
-    /// The target cannot keep what the segment was promised.
-    TooWeak = 4,
-    /// The action makes no sense: no such tier, or nothing to drop or cancel.
-    Invalid = 5,
-    /// Another migration of it waits or runs, or too many do.
-    Busy = 6,
-    /// Writers never paused long enough.
-    HotWrite = 7,
-    /// The target is full.
-    NoSpace = 8,
-    /// A tier failed.
-    Io = 9,
-    /// It was cancelled.
-    Cancelled = 10,
-    /// Only decided, not carried out: the stack runs dry.
-    DryRun = 11,
-}
-
-impl Outcome {
-    /// All of them, by their number.
-    pub const ALL: [Outcome; 12] = [
-        Outcome::Done,
-        Outcome::Stale,
-        Outcome::Already,
-        Outcome::Pinned,
-        Outcome::TooWeak,
-        Outcome::Invalid,
-        Outcome::Busy,
-        Outcome::HotWrite,
-        Outcome::NoSpace,
-        Outcome::Io,
-        Outcome::Cancelled,
-        Outcome::DryRun,
-    ];
-
-    /// The word that people and scripts see.
-    pub fn word(self) -> &'static str {
-        match self {
-            Outcome::Done => "done",
-            Outcome::Stale => "stale",
-            Outcome::Already => "already",
-            Outcome::Pinned => "pinned",
-            Outcome::TooWeak => "too-weak",
-            Outcome::Invalid => "invalid",
-            Outcome::Busy => "busy",
-            Outcome::HotWrite => "hot-write",
-            Outcome::NoSpace => "no-space",
-            Outcome::Io => "io",
-            Outcome::Cancelled => "cancelled",
-            Outcome::DryRun => "dry-run",
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// One thing that happened, or several of a kind where a full ring had to sum them up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// What.
-    pub kind: EventKind,
-    /// To which segment; `SLOT_NONE` for none.
-    pub slot: Slot,
-    /// To which user of the slot.
-    pub incarnation: u32,
-    /// The tier that served it, or that the segment is on now.
-    pub tier: TierIndex,
-    /// How often; more than 1 where a full ring summed up, or a reader by lease.
-    pub count: u32,
-    /// When, monotonic.
-    pub time_ns: u64,
-    /// Where in the segment.
-    pub offset_bytes: u64,
-    /// How much. Where `count` is more than 1: of reads the sum, of writes the extent that covers
-    /// all of them. Of receipts: the bytes copied.
-    pub length_bytes: u64,
-    /// How long it took; summed where `count` is more than 1.
-    pub latency_ns: u64,
-    /// Of receipts: how the action ended.
-    pub outcome: Outcome,
-}
-
-impl Event {
-    /// An event about a segment with everything else zero.
-    pub fn new(kind: EventKind, slot: Slot, incarnation: u32, time_ns: u64) -> Self {
-        Self {
-            kind,
-            slot,
-            incarnation,
-            tier: TierIndex(0),
-            count: 1,
-            time_ns,
-            offset_bytes: 0,
-            length_bytes: 0,
-            latency_ns: 0,
-            outcome: Outcome::Done,
-        }
     }
 }
 
@@ -453,21 +254,6 @@ impl Parameter {
             value: value.to_string(),
             description: description.into(),
             bounds: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_in_the_order_of_the_numbers() {
-        for (index, kind) in EventKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, index + 1);
-        }
-        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
-            assert_eq!(outcome as usize, index);
         }
     }
 }

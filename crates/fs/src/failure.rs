@@ -10,7 +10,7 @@ use terrace_core::{Applied, Error, ErrorKind};
 /// A failed operation on files.
 ///
 /// Programs see the number. Where something broke, as opposed to a file that is not there, the
-/// text says what, for logs and for whoever asked by the command.
+/// text names it, for logs and for the user of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     errno: Errno,
@@ -36,7 +36,7 @@ impl Failure {
         self.errno
     }
 
-    /// Whether the same may succeed later: whoever was asked did not answer, or is busy.
+    /// Whether the same may succeed later: the server did not answer, or is busy.
     pub fn may_pass(&self) -> bool {
         matches!(self.errno, Errno::HOSTUNREACH | Errno::BUSY)
     }
@@ -46,10 +46,10 @@ impl Failure {
         self.text.as_deref()
     }
 
-    /// The failure as an error of the store, for whoever is not a program that reads files.
+    /// The failure as an error of the store, for callers that are no programs reading files.
     pub fn into_error(self, operation: &'static str) -> Error {
         let error = match self.errno {
-            // Whoever waits for what does not answer has to know that it is so.
+            // A caller that waits for a silent server has to know that it is so.
             Errno::HOSTUNREACH => {
                 let kind = ErrorKind::Unreachable { applied: Applied::Unknown };
                 Error::new(kind, operation).caused_by(std::io::Error::from(self.errno))

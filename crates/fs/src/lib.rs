@@ -16,6 +16,7 @@ mod pairs;
 mod record;
 mod request;
 mod stores;
+mod superblock;
 mod tree;
 #[cfg(test)]
 mod vectors;
@@ -29,9 +30,11 @@ pub use check::{
 };
 pub use clock::FileClock;
 pub use failure::{Failure, Result, is_exhaustion};
-pub use files::{AskSpace, CAPABILITY, File, Files, FilesOptions, Heard, Written};
+pub use files::{AskSpace, File, Files, FilesOptions, Heard, Written};
 pub use metadata::{CacheReport, Metadata};
-pub use node::{Kind, Marking, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
+pub use node::{
+    CAPABILITY, Kind, Marking, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time,
+};
 pub use request::{
     Changes, Closed, DELEGATED_FOR, Delegated, ENTRIES_AHEAD_MAX, LISTED_AHEAD_MAX, Left, Listed,
     ListedAhead, LockKind, LockRange, Locked, MAY_SAY_GONE_FOR, Made, NamedFile, OPENED_AHEAD_MAX,
@@ -42,9 +45,8 @@ pub use stores::{
     Belonging, KnownStore, belonging, file_system_id, has_object, is_distributed, is_mark, mark,
     mark_anyway, record_further_stores, record_stores, recorded_stores, sample_of_objects, unmark,
 };
-pub use tree::{
-    INLINE_BYTES_LIMIT, LockOwner, LockTable, Over, OwnLocks, Session, Tree, TreeOptions, file_in,
-};
+pub use superblock::INLINE_BYTES_LIMIT;
+pub use tree::{LockOwner, LockTable, Over, OwnLocks, Session, Tree, TreeOptions, file_in};
 pub use wire::{Effect, answer, read_answer};
 
 /// Locks; a thread that panicked left nothing half changed behind the locks of this crate.

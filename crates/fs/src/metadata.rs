@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whoever keeps the metadata of a file system.
+//! What keeps the metadata of a file system.
 
 use std::time::Duration;
 
@@ -33,22 +33,22 @@ pub trait Metadata: Send + Sync {
     /// As POSIX says for what was asked; `IO` and others with a text where something broke.
     fn call(&self, request: &Request<'_>) -> Result<Reply>;
 
-    /// Says that a file is made that is made a little later: with what is written to it, before anything else
-    /// is asked that may depend on it, and in any case soon. What that fails for whoever uses the file is
-    /// told ([`Metadata::check`]), until it is closed. `None` where it cannot be said, and the request is left
+    /// Acknowledges a make that is carried out a little later: with what is written to it, before anything else
+    /// is asked that may depend on it, and in any case soon. Its failure is returned to the user of the file
+    /// ([`Metadata::check`]), until it is closed. `None` where it cannot be acknowledged, and the request is left
     /// to [`Metadata::call`].
     fn make_later(&self, _request: &Request<'_>) -> Option<Reply> {
         None
     }
 
-    /// Says that a name of a file is gone that goes a little later, with others: before anything else is asked
+    /// Acknowledges the unlink of a file, which is carried out a little later: before anything else is asked
     /// that may depend on it, and in any case soon; or takes it away at once. Where it stays after all, that
-    /// is a loss ([`Metadata::take_loss`]) of the directory. `None` where it cannot be said, and is left to
+    /// is a loss ([`Metadata::take_loss`]) of the directory. `None` where it cannot be acknowledged, and is left to
     /// [`Metadata::call`].
     ///
     /// # Errors
     ///
-    /// Where nobody answers who is to carry out what was said before.
+    /// The server that is to carry out what was acknowledged before does not answer.
     fn remove_later(&self, _directory: u64, _name: &[u8]) -> Result<Option<Reply>> {
         Ok(None)
     }
@@ -61,11 +61,11 @@ pub trait Metadata: Send + Sync {
     /// change that is deferred from now on gets an earlier one.
     fn note_object_written(&self) {}
 
-    /// Carries out whatever it was said is done, for who asks nothing more.
+    /// Carries out whatever was acknowledged, for a caller that asks nothing more.
     ///
     /// # Errors
     ///
-    /// Where nobody answers.
+    /// The server does not answer.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
@@ -79,12 +79,12 @@ pub trait Metadata: Send + Sync {
 
     /// What a name led to less than `age_max` ago, and how long ago, where that was fetched with the
     /// names around it, or asked for. What was changed through this since then counts. Each answer is
-    /// given once until the node is [forgotten](Metadata::forgotten), so that who asks again may find a
+    /// given once until the node is [forgotten](Metadata::forgotten), so that a second question may find a
     /// newer one.
     ///
     /// # Errors
     ///
-    /// Where nobody answers who should have told.
+    /// The server that was asked does not answer.
     fn ahead(
         &self,
         _directory: u64,
@@ -96,13 +96,13 @@ pub trait Metadata: Send + Sync {
 
     /// Entries of a directory behind a position, `max` at most and fewer only at the end, with what is known
     /// of them, and how long ago they were asked for: less than `age_max`, or only now. Others that are
-    /// likely to be listed next are fetched with it. Nobody else was told since that he has changed names
-    /// there; what was changed through this counts, and of each node it is told what was last, or nothing.
+    /// likely to be listed next are fetched with it. No other client was acknowledged a change of names
+    /// there since; what was changed through this counts, and of each node it returns the last state, or nothing.
     /// `None` where it is to be listed as any other.
     ///
     /// # Errors
     ///
-    /// Where nobody answers who should have told.
+    /// The server that was asked does not answer.
     fn list_ahead(
         &self,
         _directory: u64,
@@ -115,28 +115,28 @@ pub trait Metadata: Send + Sync {
 
     /// A small file and others of its directory that were listed or written here, as many at most, and about
     /// so many bytes of them: each of these once, until they are listed again. None where there is no other.
-    /// Asks nobody.
+    /// Sends no request.
     fn neighbours(&self, _number: u64, _max: usize, _bytes_max: u64) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Whoever was told of a node has forgotten its names: if they ask again, it is because of that.
+    /// The kernel has forgotten the names of a node: if it asks again, it is because of that.
     fn forgotten(&self, _number: u64) {}
 
-    /// Whether a file can still be used as it was opened and locked through this. Asks nobody, unless
-    /// whoever keeps the metadata has forgotten this user, as far as is known, and is to be told again.
+    /// Whether a file can still be used as it was opened and locked through this. Sends no request, unless
+    /// the server has forgotten this client, as far as is known, and its state is to be reclaimed.
     ///
     /// # Errors
     ///
     /// `STALE` where the file was removed, and is gone since, or where it is no more known where its
     /// bytes are; `IO` where another one has got a lock of it, of which its owner here does not know;
-    /// where that cannot be told now, that it may be later.
+    /// where that cannot be found out now, that it may be later.
     fn check(&self, _number: u64) -> Result<()> {
         Ok(())
     }
 
-    /// The same for who closes a file, which is made now if it was to be made later: where nobody here has
-    /// locked it, nothing is to be told before that, and nobody is waited for.
+    /// The same for a close of a file, which is made now if it was to be made later: where it is not locked
+    /// through this, nothing is to be reclaimed before that, and no server is waited for.
     ///
     /// # Errors
     ///
@@ -145,15 +145,15 @@ pub trait Metadata: Send + Sync {
         Ok(())
     }
 
-    /// Whether a change that was acknowledged of a node, or of any, may be lost, because whoever keeps the
-    /// metadata ended before it was durable, or did not carry it out: as far as a [`Request::Sync`] found
+    /// Whether a change that was acknowledged of a node, or of any, may be lost, because the server
+    /// ended before it was durable, or did not carry it out: as far as a [`Request::Sync`] found
     /// that has ended since.
     /// True once for each node, and once for all of them.
     fn take_loss(&self, _of: Option<u64>) -> bool {
         false
     }
 
-    /// Which life of whoever keeps the metadata it is, as far as is known here. A later one has a larger
+    /// Which life of the server it is, as far as is known here. A later one has a larger
     /// number.
     fn life(&self) -> u64 {
         0

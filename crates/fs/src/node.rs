@@ -2,7 +2,7 @@
 //! What is known of a file, a directory or anything else that has a name.
 
 use serde::{Deserialize, Serialize};
-use terrace_core::{Hint, Stat, Temperature};
+use terrace_core::{Hint, Key, Stat, Temperature};
 
 /// The number of the root directory. Numbers are given once and never again.
 pub const ROOT: u64 = 1;
@@ -12,6 +12,14 @@ pub const NAME_BYTES_MAX: usize = 255;
 
 /// Longest target of a symbolic link, in bytes: a path with its NUL fits Linux's `PATH_MAX`.
 pub const TARGET_BYTES_MAX: usize = 4095;
+
+/// The extended attribute with the capabilities of a program. A write to the file takes it away.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// The key of the object that holds the bytes of file `number`.
+pub(crate) fn object_key(namespace: &str, number: u64) -> terrace_core::Result<Key> {
+    Key::new(namespace, &format!("{number:016x}"))
+}
 
 /// A point in time as files have it.
 #[derive(
@@ -30,7 +38,7 @@ impl Time {
         Self { seconds: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
     }
 
-    /// The next moment that can be told from this one.
+    /// The next moment that differs from this one.
     pub fn next(self) -> Self {
         match self.nanos {
             999_999_999 => Self { seconds: self.seconds.saturating_add(1), nanos: 0 },
@@ -190,8 +198,8 @@ pub struct Node {
     pub parent: u64,
     /// Where its bytes are.
     pub place: Place,
-    /// Whether somebody has it open for writing, or did not come to close it: its object then says
-    /// how long it is, and when it was modified where that is not `settled_ns`.
+    /// Whether it is open for writing, or its writer did not come to close it: its object then has
+    /// its length, and the time when it was modified where that is not `settled_ns`.
     pub is_written: bool,
     /// When the object last changed, as far as is known here, nanoseconds since 1970; `modified` has
     /// taken account of it.
@@ -202,15 +210,16 @@ pub struct Node {
     pub has_default_acl: bool,
     /// What is asked of the tiers.
     pub marks: Marks,
-    /// Whether an object may be there beside bytes that are with the metadata: somebody was about to
-    /// move them there. Who keeps the metadata knows it alone, and has it deleted with the file.
+    /// Whether an object may be there beside bytes that are with the metadata: a client was about to
+    /// move them there. The keeper of the metadata knows it alone, and has it deleted with the file.
     #[serde(skip)]
     pub may_have_object: bool,
 }
 
-/// What gives whoever executes a file the rights of its group, if that may execute it.
+/// What gives a process that executes a file the rights of its group, if that may execute it.
+const SET_USER_ID: u32 = 0o4000;
 pub(crate) const SET_GROUP_ID: u32 = 0o2000;
-pub(crate) const GROUP_EXECUTES: u32 = 0o010;
+const GROUP_EXECUTES: u32 = 0o010;
 
 impl Node {
     /// The whole mode: kind and permissions.
@@ -219,10 +228,19 @@ impl Node {
     }
 
     /// Whether it is no directory and has a set-group-ID bit that lends nothing, because its group may not
-    /// execute it. Who changes its bytes leaves that alone, unless they are not in its group.
+    /// execute it. A change of its bytes leaves that alone, unless its user is not in its group.
     pub fn has_idle_set_group(&self) -> bool {
         let bits = self.permissions & (SET_GROUP_ID | GROUP_EXECUTES);
         !self.kind.is_directory() && bits == SET_GROUP_ID
+    }
+
+    /// Takes away the bits that would run the file with other rights; a set-group-ID bit without the right to
+    /// execute means something else.
+    pub(crate) fn clear_set_id(&mut self) {
+        self.permissions &= !SET_USER_ID;
+        if self.permissions & GROUP_EXECUTES != 0 {
+            self.permissions &= !SET_GROUP_ID;
+        }
     }
 
     /// What is known of it with what its object says of a file that is being written.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is asked of the metadata of a file system, and what comes back.
 //!
-//! Values, so that a request is carried out here or sent to whoever keeps the metadata: in the
+//! Values, so that a request is carried out here or sent to the server: in the
 //! encoding of postcard, in the order of the fields. A new request or field is a new version of
 //! the service.
 
@@ -78,7 +78,7 @@ pub enum Request<'a> {
         to: &'a [u8],
         /// What to do with what has that name already.
         how: RenameHow,
-        /// Who asks: owner of what is left in its place with [`RenameHow::leaves_whiteout`].
+        /// The caller: owner of what is left in its place with [`RenameHow::leaves_whiteout`].
         user: u32,
         /// And the group.
         group: u32,
@@ -162,7 +162,7 @@ pub enum Request<'a> {
         closed: Vec<Closed>,
         /// What was read, if it is still as it was then.
         read: Vec<WasRead>,
-        /// Tells it from other requests to close of whoever asks.
+        /// Distinguishes it from other requests to close of the same client.
         id: u64,
         /// Those with a smaller id will not be asked again.
         acknowledged: u64,
@@ -204,7 +204,7 @@ pub enum Request<'a> {
     Lock {
         /// The node.
         number: u64,
-        /// Whose it is, among the locks of whoever asks.
+        /// Its owner, among the locks of the same client.
         owner: u64,
         /// Whether it is a lock of `flock`, which those of `fcntl` do not see.
         is_flock: bool,
@@ -246,13 +246,13 @@ pub enum Request<'a> {
         /// The file.
         number: u64,
     },
-    /// Opens small files for reading before anybody wants to read them, and has them delegated to who
-    /// asks: until [`DELEGATED_FOR`] after this, or after the last [`Request::RenewAhead`], nobody else is
-    /// told that a change of one of them is done. A server of before does not know this request.
+    /// Opens small files for reading ahead of their use, and has them delegated to the
+    /// client: until [`DELEGATED_FOR`] after this, or after the last [`Request::RenewAhead`], no other client gets
+    /// the answer that a change of one of them is done. A server of before does not know this request.
     OpenAhead {
         /// The files.
         numbers: Vec<u64>,
-        /// With which others they are delegated: who asks counts these, and relies on the last alone.
+        /// With which others they are delegated: the client counts these, and relies on the last alone.
         grant: u64,
         /// Whether they are the first of them. Else they are opened only if the others still are
         /// delegated.
@@ -271,7 +271,7 @@ pub enum Request<'a> {
         /// It.
         marking: Marking,
     },
-    /// Gives numbers to who makes files with [`Request::MakeNumbered`]; one that is not used names
+    /// Gives numbers to a client that makes files with [`Request::MakeNumbered`]; one that is not used names
     /// nothing. A server of before does not know this request.
     Numbers {
         /// How many.
@@ -295,19 +295,19 @@ pub enum Request<'a> {
         content: &'a [u8],
     },
     /// Takes names of files away, each where it still leads to that file: what else has the name by now
-    /// stays. So does the file if it has changed, or is open for writing, and it is too late for who asks to
-    /// have said that it is gone ([`MAY_SAY_GONE_FOR`]). A server of before does not know this request.
+    /// stays. So does the file if it has changed, or is open for writing, and it is too late for the client to
+    /// have acknowledged the unlink ([`MAY_SAY_GONE_FOR`]). A server of before does not know this request.
     RemoveNumbered {
         /// The directory.
         directory: u64,
         /// The names, [`REMOVED_MAX`] at most.
         #[serde(borrow)]
         removed: Vec<NamedFile<'a>>,
-        /// When the directory changed by that, as far as was said already by who asks.
+        /// When the directory changed by that, as far as the client has returned it already.
         changed: Option<Time>,
     },
-    /// Lists directories before anybody wants to, each as a whole, and has them delegated to who asks: until
-    /// [`DELEGATED_FOR`] after this nobody else is told that a change of a name there is done. What was
+    /// Lists directories ahead of their use, each as a whole, and has them delegated to the client: until
+    /// [`DELEGATED_FOR`] after this no other client gets the answer that a change of a name there is done. What was
     /// delegated with the one before is no more. A server of before does not know this request.
     ListAhead {
         /// The directories, [`LISTED_AHEAD_MAX`] at most.
@@ -318,7 +318,7 @@ pub enum Request<'a> {
         count: u32,
         /// And how many entries of them together, [`ENTRIES_AHEAD_MAX`] at most.
         max: u32,
-        /// Who asks counts these: one that comes late is refused.
+        /// The client counts these: one that comes late is refused.
         grant: u64,
     },
 }
@@ -330,7 +330,7 @@ impl Request<'_> {
     }
 }
 
-/// A name, and the file that it is to lead to, as it was when it was last heard of.
+/// A name, and the file that it is to lead to, as last known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedFile<'a> {
     /// The name.
@@ -384,10 +384,10 @@ pub struct Closed {
     pub left: Left,
 }
 
-/// How who closes a file left its object.
+/// How a close of a file left its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Left {
-    /// Nobody knows: it cannot have been changed where it was open for reading alone, and else it
+    /// Unknown: it cannot have been changed where it was open for reading alone, and else it
     /// could not be asked.
     Unknown,
     /// As it says.
@@ -405,7 +405,7 @@ pub struct WasRead {
     pub changed: Time,
 }
 
-/// A lock and who has it.
+/// A lock and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locked {
     /// Which bytes, and how.
@@ -430,7 +430,7 @@ pub struct LockRange {
 pub enum LockKind {
     /// Others may read.
     Read,
-    /// Nobody else may do anything.
+    /// Exclusive.
     Write,
     /// Not at all.
     Unlock,
@@ -533,20 +533,20 @@ pub struct Settled {
     pub modified_ns: u64,
 }
 
-/// So long after a request that said that a directory is delegated, counted from when it was made,
-/// nobody else changes the names there.
+/// For so long after a request whose answer delegated a directory, counted from when it was made,
+/// no other client changes the names there.
 pub const DELEGATED_FOR: Duration = Duration::from_millis(20);
 
-/// So long after a request that [`Reply::Removed`] said so of, counted from when it was made, who asked may
-/// say of other names in the directory that they are gone, and have that carried out: until
-/// [`SAID_GONE_FOR`] later nobody else finds them.
+/// For so long after a request that [`Reply::Removed`] answered so, counted from when it was made, the client may
+/// acknowledge unlinks of other names in the directory, and have them carried out: until
+/// [`SAID_GONE_FOR`] later no other client finds them.
 pub const MAY_SAY_GONE_FOR: Duration = Duration::from_millis(10);
 
-/// So long others who look wait for what somebody was told is gone: what comes later may come behind
+/// For so long lookups of other clients wait for acknowledged unlinks: what comes later may come behind
 /// what they have done with it.
 pub const SAID_GONE_FOR: Duration = Duration::from_millis(30);
 
-/// What is delegated to who made a node: nobody else has ever changed the names there, and nobody
+/// What is delegated to the maker of a node: no other client has ever changed the names there, and none
 /// does for [`DELEGATED_FOR`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delegated {
@@ -569,10 +569,10 @@ pub enum Reply {
         node: Node,
         /// The directory that it was made in, as it is now.
         directory: Node,
-        /// What of these is delegated to who asked.
+        /// What of these is delegated to the client.
         delegated: Delegated,
     },
-    /// No node: the name leads nowhere, in a directory that is delegated to who asked.
+    /// No node: the name leads nowhere, in a directory that is delegated to the client.
     Nowhere,
     /// A node and, of a file whose bytes are with the metadata, those.
     Opened {
@@ -588,9 +588,9 @@ pub enum Reply {
         number: u64,
         /// Whether its object is to be deleted.
         has_garbage: bool,
-        /// The directory that lost the name, as it is now, where that is told.
+        /// The directory that lost the name, as it is now, where that is known.
         directory: Option<Node>,
-        /// Whether that is delegated to who asked, where it is told.
+        /// Whether that is delegated to the client, where it is known.
         is_delegated: bool,
     },
     /// A value, names or a target.
@@ -614,9 +614,9 @@ pub enum Reply {
         count: u32,
         /// How many lead to them still, because others may have changed these since.
         kept: u32,
-        /// Whether the directory is delegated to who asked.
+        /// Whether the directory is delegated to the client.
         is_delegated: bool,
-        /// Whether who asked may say that other names there are gone before they are, for
+        /// Whether the client may acknowledge unlinks of other names there before they are applied, for
         /// [`MAY_SAY_GONE_FOR`].
         may_say_gone: bool,
     },

@@ -10,11 +10,10 @@ use rustix::io::Errno;
 use terrace_core::{Key, Kv, KvRange, Txn};
 
 use crate::failure::{Failure, Result};
-use crate::files::object_key;
-use crate::node::Place;
+use crate::node::{Place, object_key};
 use crate::pairs;
 use crate::record::{Reader, decode};
-use crate::tree::Superblock;
+use crate::superblock::Superblock;
 
 /// The version that is written.
 const VERSION: u8 = 1;
@@ -333,7 +332,7 @@ fn change(kv: &dyn Kv, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Resu
         failed = done.err();
         match failed {
             None => Ok(()),
-            // Nobody sees it: what the body said is returned instead.
+            // Not visible: the result of the body is returned instead.
             Some(_) => Err(terrace_core::Error::invalid("change a file system", "refused")),
         }
     });

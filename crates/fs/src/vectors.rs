@@ -2,10 +2,9 @@
 //! The vectors of `docs/formats/fs.md`, in both directions.
 
 use crate::entries::{Bucket, hash};
-use crate::files::object_key;
-use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
+use crate::node::{Kind, Marks, Node, Place, ROOT, Time, object_key};
 use crate::stores::{Belonging, KnownStore, decode_record, encode_record};
-use crate::tree::Superblock;
+use crate::superblock::Superblock;
 use crate::{pairs, record};
 
 const DOCUMENT: &str = include_str!("../../../docs/formats/fs.md");

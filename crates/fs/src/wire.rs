@@ -4,11 +4,11 @@
 use terrace_core::{Error, Result};
 
 use crate::failure::{self, Failure, WireFailure};
-use crate::files::CAPABILITY;
 use crate::metadata::Metadata;
+use crate::node::CAPABILITY;
 use crate::request::{Reply, Request, SetHow};
 
-/// What a request does, for whoever carries it over a network.
+/// What a request does, for what carries it over a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It looks: asking twice is asking once.
@@ -75,7 +75,7 @@ impl Request<'_> {
             // One that was carried out finds the bytes elsewhere, as after another client.
             | Request::MoveOut { .. }
             | Request::NoteObject { .. }
-            // Numbers that nobody heard of name nothing.
+            // Numbers that did not arrive name nothing.
             | Request::Reserve { .. }
             | Request::Numbers { .. }
             | Request::MakeNumbered { .. }
@@ -84,7 +84,7 @@ impl Request<'_> {
             | Request::Collected { .. } => true,
             Request::Write { at_end, .. } => !at_end,
             Request::SetXattr { how, .. } => *how == SetHow::Any,
-            // Mostly of who writes, and does not mind that it is gone.
+            // Mostly of a writer, which does not mind that it is gone.
             Request::RemoveXattr { name, .. } => *name == CAPABILITY,
             _ => false,
         }

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -35,16 +35,13 @@ pub(crate) struct Mounted {
 enum By {
     Kernel,
     Fusermount,
+    /// The process that mounted it, or another one in its name space of mounts.
+    Other,
 }
 
 /// Mounts at `path` and returns the connection, on which the kernel has sent its first message.
 pub(crate) fn mount(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Mounted)> {
-    // Absolute, so that it can be unmounted from elsewhere.
-    let path = fs::canonicalize(path)?;
-    let metadata = fs::symlink_metadata(&path)?;
-    if !metadata.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
+    let path = checked(path)?;
     let (file, by) = if rustix::process::geteuid().is_root() {
         (mount_by_kernel(&path, options)?, By::Kernel)
     } else {
@@ -54,7 +51,27 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd,
     Ok((file, Mounted { path, by, device }))
 }
 
+/// An absolute path, so that it can be unmounted from elsewhere, of a directory.
+pub(crate) fn checked(path: &Path) -> io::Result<PathBuf> {
+    let path = fs::canonicalize(path)?;
+    match fs::symlink_metadata(&path)?.is_dir() {
+        true => Ok(path),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
 impl Mounted {
+    /// What another process mounted.
+    pub(crate) fn by_other(path: &Path) -> Self {
+        Self { path: path.into(), by: By::Other, device: None }
+    }
+
+    /// What this process mounted by the kernel's calls at a path that was checked.
+    pub(crate) fn by_kernel(path: PathBuf) -> Self {
+        let device = device_of(&path).ok();
+        Self { path, by: By::Kernel, device }
+    }
+
     /// Where.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -71,7 +88,7 @@ impl Mounted {
     /// Unmounts, or does nothing where something else is mounted there by now.
     ///
     /// Where it is in use: `EBUSY`, or, where `is_lazy`, it leaves the tree at once and goes when
-    /// the last user does.
+    /// the last user does. `Unsupported` where another process mounted it.
     pub(crate) fn unmount(&self, is_lazy: bool) -> io::Result<()> {
         let found = device_of(&self.path);
         if self.device.is_some() && found.is_ok() && found.ok() != self.device {
@@ -87,6 +104,10 @@ impl Mounted {
                 }
             }
             By::Fusermount => self.unmount_by_fusermount(is_lazy),
+            By::Other => {
+                let reason = "another process mounted it: it ends with umount(8)";
+                Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+            }
         }
     }
 
@@ -124,7 +145,7 @@ fn said(output: &[u8], path: &Path) -> io::Error {
     io::Error::new(kind, message.trim())
 }
 
-fn mount_by_kernel(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+pub(crate) fn mount_by_kernel(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let file = rustix::fs::open(device::PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={}",
@@ -170,7 +191,8 @@ fn mount_by_fusermount(path: &Path, options: &MountOptions) -> io::Result<OwnedF
     }
 }
 
-fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+/// Takes a descriptor with one byte, or the end of the stream.
+pub(crate) fn receive_descriptor(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];

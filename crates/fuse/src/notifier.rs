@@ -7,8 +7,7 @@ use std::sync::{Arc, Weak};
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::record::Record;
-use crate::reply::{HEADER_BYTES, header};
+use crate::record::{HEADER_BYTES, Record, header};
 
 /// `enum fuse_notify_code` of `linux/fuse.h`.
 const INVAL_INODE: i32 = 2;

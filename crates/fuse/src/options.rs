@@ -169,10 +169,31 @@ impl MountOptions {
     pub(crate) fn words(&self) -> String {
         // Commas and backslashes in a value would end it.
         let escaped = |value: &str| value.replace('\\', "\\\\").replace(',', "\\,");
-        let mut words = vec![
-            format!("fsname={}", escaped(&self.source)),
-            format!("subtype={}", escaped(&self.subtype)),
-        ];
+        let names = [("fsname", &self.source), ("subtype", &self.subtype)];
+        let names = names.map(|(name, value)| format!("{name}={}", escaped(value)));
+        let known = self.flag_words().into_iter().map(Into::into);
+        names.into_iter().chain(known).collect::<Vec<String>>().join(",")
+    }
+
+    /// All of them in a line for [`MountOptions::apply_line`], with tabs between.
+    pub(crate) fn line(&self) -> String {
+        // What the table of mounts shows is for reading.
+        let shown = |value: &str| value.replace(['\t', '\n'], " ");
+        let names = [("fsname", &self.source), ("subtype", &self.subtype)];
+        let names = names.map(|(name, value)| format!("{name}={}", shown(value)));
+        let more = [(self.lazy_time, "lazytime"), (self.silent, "silent")];
+        let more = more.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word);
+        let flags = self.flag_words().into_iter().chain(more).map(Into::into);
+        names.into_iter().chain(flags).collect::<Vec<String>>().join("\t") + "\n"
+    }
+
+    /// Changes options by such a line.
+    pub(crate) fn apply_line(&mut self, line: &str) -> io::Result<()> {
+        line.split('\t').try_for_each(|word| self.apply_word(word))
+    }
+
+    /// Those without a value, as `fusermount3` knows them.
+    fn flag_words(&self) -> Vec<&'static str> {
         let flags = [
             (self.allow_other, "allow_other"),
             (self.default_permissions, "default_permissions"),
@@ -186,11 +207,10 @@ impl MountOptions {
             (self.no_directory_access_time, "nodiratime"),
             (self.synchronous, "sync"),
             (self.synchronous_directories, "dirsync"),
-            // The others it does not know, and nothing goes wrong without them.
+            // `lazytime` and `silent` it does not know, and nothing goes wrong without them.
             (self.no_symlinks, "nosymfollow"),
         ];
-        words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| (*word).into()));
-        words.join(",")
+        flags.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| *word).collect()
     }
 }
 
@@ -222,6 +242,20 @@ mod tests {
             let error = MountOptions::default().apply(["ro", word]).expect_err(word);
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert_eq!(error.to_string(), format!("unknown option option={word}"));
+        }
+    }
+
+    #[test]
+    fn a_line_has_all_of_them() {
+        let words =
+            "ro,noatime,nodiratime,noexec,suid,dev,sync,dirsync,lazytime,nosymfollow,silent";
+        for words in [words, "allow_other,default_permissions", ""] {
+            let mut options = MountOptions::default();
+            options.apply([words]).expect("words");
+            options.source = "/a,b\\c d".into();
+            let mut again = MountOptions::default();
+            again.apply_line(options.line().trim_end_matches('\n')).expect("a line");
+            assert_eq!(again, options);
         }
     }
 

@@ -13,6 +13,8 @@ const STATX_BTIME: u32 = 0x800;
 
 pub(crate) const ENTRY_BYTES: usize = 128;
 
+pub(crate) const HEADER_BYTES: usize = 16;
+
 /// A struct of `N` bytes that is filled from its beginning. Padding is what is never written.
 #[derive(Debug)]
 pub(crate) struct Record<const N: usize> {
@@ -74,6 +76,13 @@ impl<const N: usize> Record<N> {
             .u32(attributes.block_bytes)
             .u32(0)
     }
+}
+
+/// `struct fuse_out_header`.
+pub(crate) fn header(length: u32, error: i32, unique: u64) -> Record<HEADER_BYTES> {
+    let mut record = Record::new();
+    record.u32(length).i32(error).u64(unique);
+    record
 }
 
 /// `struct fuse_entry_out`.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::answer::{Attributes, Entry, FileSystemStatus, IoctlResult, Opened, StatxAnswer};
 use crate::device::{Device, Interrupts};
 use crate::directory::DirectoryBuffer;
-use crate::record::{self, Record};
+use crate::record::{self, HEADER_BYTES, Record, header};
 use crate::request::Lock;
 use crate::slot::Slot;
 
@@ -287,15 +287,6 @@ impl Drop for Reply {
             self.send_error(Errno::IO);
         }
     }
-}
-
-pub(crate) const HEADER_BYTES: usize = 16;
-
-/// `struct fuse_out_header`.
-pub(crate) fn header(length: u32, error: i32, unique: u64) -> Record<HEADER_BYTES> {
-    let mut record = Record::new();
-    record.u32(length).i32(error).u64(unique);
-    record
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use io_uring::{IoUring, cqueue, opcode};
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::reply;
+use crate::record::{self, HEADER_BYTES};
 
 /// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 const REGISTER: u32 = 1;
@@ -274,7 +274,7 @@ impl Ring {
         memory[REQUEST_HEADER_BYTES..].copy_from_slice(&headers.operation);
         let length = u32::from_ne_bytes(headers.in_out[..4].try_into().expect("four bytes"));
         let payload_bytes = (headers.payload_bytes as usize).min(self.payload_bytes_max);
-        // What does not fit is found by who decodes the message.
+        // The decoder refuses what does not fit.
         let bytes = (length as usize).saturating_sub(payload_bytes);
         Head { memory, bytes: bytes.clamp(REQUEST_HEADER_BYTES, HEAD_BYTES_MAX), payload_bytes }
     }
@@ -287,9 +287,9 @@ impl Ring {
     /// Makes an error the answer to the request that is here.
     pub(crate) fn refuse(&mut self, errno: Errno) {
         let unique = self.headers.in_out[8..16].try_into().expect("eight bytes");
-        let (length, error) = (reply::HEADER_BYTES as u32, -errno.raw_os_error());
-        let header = reply::header(length, error, u64::from_ne_bytes(unique));
-        self.headers.in_out[..reply::HEADER_BYTES].copy_from_slice(header.bytes());
+        let (length, error) = (HEADER_BYTES as u32, -errno.raw_os_error());
+        let header = record::header(length, error, u64::from_ne_bytes(unique));
+        self.headers.in_out[..HEADER_BYTES].copy_from_slice(header.bytes());
         self.headers.payload_bytes = 0;
     }
 
@@ -297,7 +297,7 @@ impl Ring {
     pub(crate) fn set_answer(
         &mut self,
         payload: Payload,
-        header: &[u8; reply::HEADER_BYTES],
+        header: &[u8; HEADER_BYTES],
         payload_bytes: u32,
     ) {
         self.payload = payload;

@@ -2,6 +2,7 @@
 //! A mounted file system and the threads that serve it.
 
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -15,14 +16,15 @@ use crate::FileSystem;
 use crate::crew::{Crew, Watch};
 use crate::decode::{Decoded, decode};
 use crate::device::Device;
+use crate::dispatch::handle;
 use crate::flags::InitFlags;
 use crate::mount::{self, Mounted};
+use crate::mounter::Mounter;
 use crate::notifier::Notifier;
 use crate::options::MountOptions;
 use crate::passthrough::Passthrough;
-use crate::record::Record;
-use crate::reply::{Asker, HEADER_BYTES, Reply, header};
-use crate::request::{CopyFileRange, Operation};
+use crate::record::{HEADER_BYTES, Record, header};
+use crate::reply::Asker;
 use crate::ring::Ring;
 use crate::stir::{Stirrer, Told};
 use crate::unmounter::Unmounter;
@@ -148,6 +150,30 @@ impl Session {
     /// `fusermount3`.
     pub fn mount(mountpoint: &Path, options: &MountOptions, wanted: &Wanted) -> io::Result<Self> {
         let (file, mounted) = mount::mount(mountpoint, options)?;
+        Self::agree(file, mounted, wanted)
+    }
+
+    /// The same where another process mounts, which calls [`mount_for`] once this one waits for it. Such a mount
+    /// is not ended from here, but by an `umount` there.
+    ///
+    /// # Errors
+    ///
+    /// As with [`Session::mount`]; `TimedOut` where no process comes, `Other` where it cannot mount.
+    ///
+    /// [`mount_for`]: crate::mount_for
+    pub fn mount_by(
+        mounter: &Mounter,
+        mountpoint: &Path,
+        options: &MountOptions,
+        wanted: &Wanted,
+    ) -> io::Result<Self> {
+        let (file, served) = mounter.wait(options)?;
+        let session = Self::agree(file, Mounted::by_other(mountpoint), wanted)?;
+        served.report(wanted.max_readahead_bytes)?;
+        Ok(session)
+    }
+
+    fn agree(file: OwnedFd, mounted: Mounted, wanted: &Wanted) -> io::Result<Self> {
         let device = Arc::new(Device::new(file));
         let mounted = Arc::new(mounted);
         let unmounter = Unmounter::new(&device, Arc::clone(&mounted));
@@ -218,7 +244,7 @@ impl Session {
                 tracing::warn!(%error, "requests come over the device: no threads for io_uring");
                 self.rings().clear();
                 if let Err(error) = uring::refuse(&self.device) {
-                    tracing::error!(%error, "nobody is answered: the kernel waits for io_uring");
+                    tracing::error!(%error, "no request is answered: the kernel waits for io_uring");
                 }
             }
             let mut result = serving.reader().serve(true);
@@ -270,7 +296,7 @@ struct Serving<'a> {
 
 impl<'a> Serving<'a> {
     /// Starts the usual threads of the kernel's queues, and the one that stirs these. Where one cannot be
-    /// there are none: the kernel has been told that they come, and has to be told otherwise.
+    /// there are none: rings are agreed on with the kernel, which has to be refused them.
     fn start_rings<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -416,34 +442,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Carries out one message of the kernel.
-pub(crate) fn handle(message: &[u8], flags: InitFlags, files: &dyn FileSystem, asker: &Asker) {
-    match decode(message, flags) {
-        Ok(Decoded::Request(request)) => {
-            let reply = match request.operation {
-                Operation::Forget { .. } | Operation::BatchForget(_) => {
-                    Reply::none(asker, request.unique)
-                }
-                Operation::CopyFileRange(CopyFileRange { is_64_bit: true, .. }) => {
-                    Reply::new(asker, request.unique).with_copied_64_bit()
-                }
-                _ => Reply::new(asker, request.unique),
-            };
-            // A reply that is dropped while unwinding answers; what else a handler leaves
-            // behind is its own affair, as with a thread that panics.
-            let _ = catch_unwind(AssertUnwindSafe(|| files.handle(&request, reply)));
-        }
-        Ok(Decoded::Interrupt { interrupted }) => {
-            asker.interrupts().add(interrupted);
-            let _ = catch_unwind(AssertUnwindSafe(|| files.interrupt(interrupted)));
-        }
-        Ok(Decoded::Destroy { unique }) => Reply::new(asker, unique).empty(),
-        Ok(Decoded::Unknown { unique, .. }) => Reply::new(asker, unique).error(Errno::NOSYS),
-        Ok(Decoded::Init { unique, .. }) => Reply::new(asker, unique).error(Errno::IO),
-        Err(malformed) => Reply::new(asker, malformed.unique).error(Errno::IO),
-    }
-}
-
 /// Answers the first message of the kernel.
 ///
 /// Where requests are to come over rings all of these are made first: once that is agreed on the
@@ -558,6 +556,7 @@ fn answer(device: &Device, unique: u64, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reply::Reply;
 
     const PAGE_BYTES: u32 = 4096;
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::reply::HEADER_BYTES;
+use crate::record::HEADER_BYTES;
 use crate::ring::Payload;
 
-/// How often who waits for an answer looks whether the file system is still there.
+/// How often a waiting thread checks that the file system is still there.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// The answer to the request that one thread has at a time.
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
     pub(crate) body: Body,
     pub(crate) body_bytes: usize,
     is_given: bool,
-    /// Somebody sleeps until it is.
+    /// A thread sleeps until it is.
     is_awaited: bool,
 }
 
@@ -93,7 +93,7 @@ impl Slot {
             rest = after;
         }
         answer.is_given = true;
-        // A call of the kernel, also where nobody sleeps: most answers are there before they are awaited.
+        // A call of the kernel, also where no thread sleeps: most answers are there before they are awaited.
         if answer.is_awaited {
             self.given.notify_one();
         }

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::crew::{Crew, HELD_UP};
 
-/// So often nobody had to be busy, and nothing to begin, before nothing waits: ten seconds. A thread is
+/// So often no thread had to be busy, and nothing to begin, before nothing waits: ten seconds. A thread is
 /// no more busy a moment before the kernel has its answer, and it the next request.
 const QUIET: u32 = 200;
 
@@ -35,7 +35,7 @@ pub(crate) fn program() -> io::Result<&'static Path> {
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, message()))
 }
 
-/// What the thread that asks is told.
+/// Orders to the thread that asks.
 #[derive(Debug)]
 pub(crate) enum Told {
     /// Stir this queue.
@@ -70,7 +70,7 @@ impl Stirrer {
 
     /// Stirs a queue.
     pub(crate) fn stir(&self, queue: usize) {
-        // Where the thread has ended nobody waits any more.
+        // The thread may have ended.
         let _ = self.thread.send(Told::Stir(queue));
     }
 
@@ -89,7 +89,7 @@ impl Stirrer {
         self.asking().contains(&process)
     }
 
-    /// Asks what is mounted at `place` until the end. A queue in which nobody can be had to ask is tried
+    /// Asks what is mounted at `place` until the end. A queue without an idle thread to answer is tried
     /// again. `crews` are those of the queues.
     pub(crate) fn run(&self, told: &Receiver<Told>, place: &Path, crews: &[Crew<'_>]) {
         let mut watched: BTreeMap<usize, Watched> = BTreeMap::new();
@@ -111,7 +111,7 @@ impl Stirrer {
                     }
                     crew.places().were_taken()
                 }),
-                // Who still asks finds nobody mounted, and is forgotten with this process.
+                // A request that is still waiting finds the mount gone, and ends with this process.
                 Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => break,
             }
             wanted.retain(|queue| match self.ask(*queue, place) {
@@ -120,7 +120,7 @@ impl Stirrer {
                     false
                 }
                 Err(error) => {
-                    tracing::debug!(%error, queue, "nobody can be had to ask");
+                    tracing::debug!(%error, queue, "cannot start a process that wakes the queue");
                     true
                 }
             });

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use crate::FileSystem;
 use crate::crew::Crew;
 use crate::device::Device;
+use crate::dispatch;
 use crate::flags::InitFlags;
 use crate::reply::Asker;
 use crate::ring::Ring;
-use crate::session;
 use crate::slot::{Body, Slot};
 use crate::stir::{self, Stirrer};
 
@@ -39,7 +39,7 @@ const PAYLOAD_BYTES_MIN: usize = 8192;
 /// # Errors
 ///
 /// `Unsupported` where there are too many queues, or processors where this process may not run;
-/// `NotFound` where nobody can stir; others where it may not have rings.
+/// `NotFound` where the program that stirs is missing; others where this process may not have rings.
 pub(crate) fn rings(device: &Arc<Device>, max_write_bytes: u32) -> io::Result<Vec<Vec<Ring>>> {
     let unsupported = |message| io::Error::new(io::ErrorKind::Unsupported, message);
     let queues = listed(POSSIBLE_FILE)?.len();
@@ -57,8 +57,8 @@ pub(crate) fn rings(device: &Arc<Device>, max_write_bytes: u32) -> io::Result<Ve
     (0..queues).map(rings).collect()
 }
 
-/// Has the kernel do without rings after it was told that they come, by one for a queue that there is
-/// not: whoever was to serve could not be started, and nobody would be answered.
+/// Has the kernel do without rings after they were agreed on, by registering one for a queue that there is
+/// not: threads could not be started, and no request would be answered.
 pub(crate) fn refuse(device: &Arc<Device>) -> io::Result<()> {
     let mut ring = Ring::new(device, u16::MAX, PAYLOAD_BYTES_MIN)?;
     match ring.register() {
@@ -113,11 +113,11 @@ pub(crate) struct RingWorker<'a> {
 impl RingWorker<'_> {
     /// Serves until the end. `add` starts one more thread for this queue.
     pub(crate) fn serve(mut self, add: impl Fn() -> io::Result<()>) {
-        // Woken elsewhere it would cost more than most requests. The processor may be off; then nobody
-        // asks there.
+        // Woken elsewhere it would cost more than most requests. The processor may be offline; then no request
+        // comes there.
         terrace_affinity::stay_on(self.ring.queue().into());
         let Err(errno) = self.serve_until_failure(&add);
-        // Unmounted or aborted, which those who read from the device tell apart.
+        // Unmounted or aborted, which the threads that read from the device distinguish.
         let is_end = matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV);
         if !is_end && !self.ring.device().is_disconnected() {
             let queue = self.ring.queue();
@@ -195,16 +195,16 @@ impl RingWorker<'_> {
             copy.extend_from_slice(head.bytes());
             copy.extend_from_slice(&payload.bytes_mut()[..head.payload_bytes]);
             slot.begin(Body::Payload(payload));
-            session::handle(copy, self.flags, self.files, &asker);
+            dispatch::handle(copy, self.flags, self.files, &asker);
         } else {
             slot.begin(Body::Beside(Vec::new()));
             let message = payload.message(head.bytes(), head.payload_bytes);
-            session::handle(message, self.flags, self.files, &asker);
+            dispatch::handle(message, self.flags, self.files, &asker);
             request_payload = Some(payload);
         }
         drop(asker);
         if !slot.is_given() {
-            // As long as it takes, so that somebody else has to serve meanwhile. Where no thread can
+            // As long as it takes, so that another thread has to serve meanwhile. Where no thread can
             // be had there will be one when one of the others is done.
             let _ = self.crew.add_if_all_busy(add);
         }

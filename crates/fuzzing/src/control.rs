@@ -50,8 +50,11 @@ pub(crate) fn calls(input: &[u8]) -> bool {
             Err(error) => assert!(error.to_string().starts_with("cannot "), "{error}"),
         }
     }
-    assert!(store.wait_idle(Duration::from_secs(30)).expect("ours"), "a migration does not end");
-    let report = store.check(true, &mut |_, _| {}).expect("it can be checked");
+    assert!(
+        store.admin().wait_idle(Duration::from_secs(30)).expect("ours"),
+        "a migration does not end"
+    );
+    let report = store.admin().check(true, &mut |_, _| true).expect("it can be checked");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     store.close().expect("it closes");
     answers > 0

@@ -50,6 +50,8 @@ pub const TARGETS: &[Target] = &[
     target("catalog-record", records::catalog, 16 << 10, 64, 20_000),
     target("file-identity", records::identity, 16 << 10, 32, 20_000),
     target("file-superblock", records::superblock, 16 << 10, 32, 20_000),
+    // Reading takes a step at a time, and a frame has 16 KiB at most.
+    target("frames", records::frames, 4 << 20, 512, 5_000),
     target("layout", records::layout, 16 << 10, 64, 20_000),
     target("item-record", items::record, 16 << 10, 32, 20_000),
     target("item-place", items::place, 16 << 10, 32, 20_000),

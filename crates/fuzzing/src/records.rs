@@ -4,6 +4,7 @@
 //! Records and files end with a checksum, which hides what is behind it from chance: inputs come
 //! without, and it is put on here.
 
+use terrace_backends::framed_fuzzing::read_frames;
 use terrace_backends::fuzzing::{reencode_identity, reencode_superblock};
 use terrace_client::striped::fuzzing::{reencode_layout, reencode_piece};
 use terrace_core::{ErrorKind, Result};
@@ -33,6 +34,31 @@ pub(crate) fn superblock(input: &[u8]) -> bool {
     let again = reencode_superblock(&text);
     assert!(again.as_deref().is_none_or(|again| again.as_bytes() == text), "{again:?}");
     again.is_some()
+}
+
+/// Frames of a packed object, sealed as they are, are refused or have the length that their object says.
+pub(crate) fn frames(input: &[u8]) -> bool {
+    let mut input = Input::new(input);
+    let frame_bits = 11 + input.choice(4) as u8;
+    let size_bytes = input.take(3).iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let count = input.choice(5);
+    let frames: Vec<_> = (0..count)
+        .map(|_| {
+            let is_compressed = input.choice(2) == 1;
+            let length = input.choice(256) * if is_compressed { 1 } else { 16 };
+            (is_compressed, input.take(length))
+        })
+        .collect();
+    match read_frames(frame_bits, size_bytes, &frames) {
+        Ok(data) => {
+            assert_eq!(data.len() as u64, size_bytes, "an object has its length");
+            true
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            false
+        }
+    }
 }
 
 /// What a label says of an object over several servers: the layout, or whose piece it is.

@@ -81,7 +81,7 @@ fn read(directory: &Path, file: &[u8]) -> Vec<Record> {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
         }
     }
-    // Each is about a block, or about a place that no block can be told from.
+    // Each is about a block, or about a place in no particular block.
     assert!(problems <= 1 + file.len(), "{problems} problems");
     records
 }

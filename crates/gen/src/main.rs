@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A parallel load generator for file systems: the patterns of IOR and mdtest by their parameters.
 //!
-//! [`arguments`] understands the command line, [`layout`] and [`tree`] say which bytes and items fall
-//! to whom, [`data`] and [`items`] do the work, [`group`] leads processes of one or many hosts through
+//! [`arguments`] reads the command line, [`layout`] and [`tree`] assign bytes and items to
+//! processes, [`data`] and [`items`] do the work, [`group`] leads processes of one or many hosts through
 //! it, and [`report`] is what comes out.
 
 mod arguments;

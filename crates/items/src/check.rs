@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use terrace_core::{Cursor, ErrorKind, Key, Pair, Result, Stat};
 
 use crate::claim::delete_if_exists;
-use crate::items::PAGE_PAIRS;
 use crate::name::Id;
 use crate::place::{
     CLAIM_OBJECTS, ITEM_OBJECTS, ItemObject, Shelf, all_items, collection_of, is_claim,
 };
 use crate::record::Record;
+use crate::records::PAGE_PAIRS;
 use crate::{Base, Items};
 
 /// Something that is not as it should be.
@@ -115,7 +115,7 @@ impl Items {
         report: &mut dyn FnMut(&Finding) -> Result<()>,
     ) -> Result<Summary> {
         let summary = Summary::default();
-        let mut check = Check { base: &*self.base, before_ns, is_repair, report, summary };
+        let mut check = Check { base: &*self.records.base, before_ns, is_repair, report, summary };
         // Collections first: one that is made later has only young items. Objects after records,
         // so that those of records that are removed are found.
         let collections = check.collections()?;

@@ -4,11 +4,11 @@
 use terrace_core::{Create, Cursor, Draft, Error, ErrorKind, Key, Open, Persistency, Result};
 
 use crate::claim::{delete_if_exists, with_claim};
-use crate::items::Found;
 use crate::name::{Id, check_item};
 use crate::place::{ItemObject, Shelf, collection_claim, item_claim};
 use crate::record::Record;
-use crate::{Item, ItemDraft, Items, NamePage, Status};
+use crate::records::{Found, NamePage, Records};
+use crate::{Item, ItemDraft, Status};
 
 /// How often an item is looked for again that was deleted, and perhaps made again, meanwhile.
 const ROUNDS_MAX: usize = 10;
@@ -19,15 +19,15 @@ const ROUNDS_MAX: usize = 10;
 /// can be made, also where another has its name by then.
 #[derive(Clone, Debug)]
 pub struct Collection {
-    items: Items,
+    records: Records,
     name: String,
     id: Id,
     record: Record,
 }
 
 impl Collection {
-    pub(crate) fn new(items: Items, name: &str, id: Id, record: Record) -> Self {
-        Self { items, name: name.into(), id, record }
+    pub(crate) fn new(records: Records, name: &str, id: Id, record: Record) -> Self {
+        Self { records, name: name.into(), id, record }
     }
 
     /// Its name.
@@ -48,7 +48,7 @@ impl Collection {
     /// `NotFound`, `Exists` (with [`Create::New`]), `Busy` (another caller makes it just now, or
     /// deletes the collection), `Invalid` (the name), `Corrupt` (its record is damaged, or its
     /// object is missing), and what the store returns. A crash leaves the item or none, and perhaps
-    /// an object or a claim that [`Items::check`] finds.
+    /// an object or a claim that [`Items::check`](crate::Items::check) finds.
     pub fn open(&self, name: &str, how: &Open) -> Result<Item> {
         const OPERATION: &str = "open an item";
         check_item(name)?;
@@ -57,7 +57,7 @@ impl Collection {
                 return self.create(name, how);
             }
             let existing = Open { create: Create::Never, ..how.clone() };
-            let opened = self.at(OPERATION, name, &|key| self.items.base.open(key, &existing));
+            let opened = self.at(OPERATION, name, &|key| self.records.base.open(key, &existing));
             match opened {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => return other.map(|(key, object)| Item::new(name, key, object)),
@@ -85,7 +85,7 @@ impl Collection {
         check_item(name)?;
         if how.create != Create::New {
             let existing = Open { create: Create::Never, ..how.clone() };
-            match self.at(OPERATION, name, &|key| self.items.base.draft(key, &existing)) {
+            match self.at(OPERATION, name, &|key| self.records.base.draft(key, &existing)) {
                 Err(error)
                     if error.kind() == ErrorKind::NotFound && how.create == Create::IfMissing => {}
                 begun => {
@@ -94,12 +94,12 @@ impl Collection {
                     return Ok(ItemDraft::new(key, draft, Box::new(publish)));
                 }
             }
-        } else if self.items.find(&Shelf::items(self.id), name)?.is_some() {
+        } else if self.records.find(&Shelf::items(self.id), name)?.is_some() {
             return Err(self.error(ErrorKind::Exists, OPERATION, name));
         }
         let item = self.item(name, Id::random()?);
         let new = Open { create: Create::New, ..how.clone() };
-        let draft = self.items.base.draft(&item.key(), &new)?;
+        let draft = self.records.base.draft(&item.key(), &new)?;
         let (collection, level) = (self.clone(), how.semantics.persistency);
         let key = item.key();
         let publish = move |draft: &dyn Draft| collection.publish(&item, draft, level);
@@ -114,7 +114,7 @@ impl Collection {
     /// As [`Collection::open`] of an item that shall exist.
     pub fn status(&self, name: &str) -> Result<Status> {
         check_item(name)?;
-        let (object, stat) = self.at("stat an item", name, &|key| self.items.base.stat(key))?;
+        let (object, stat) = self.at("stat an item", name, &|key| self.records.base.stat(key))?;
         Ok(Status { object, stat })
     }
 
@@ -124,11 +124,11 @@ impl Collection {
     ///
     /// `Invalid` for a cursor of another listing, and what the store says.
     pub fn list(&self, prefix: &str, cursor: &Cursor, max: usize) -> Result<NamePage> {
-        self.items.page(&Shelf::items(self.id), prefix, cursor, max)
+        self.records.page(&Shelf::items(self.id), prefix, cursor, max)
     }
 
     /// Deletes an item; of several that do one succeeds. A crash leaves the item, or none and
-    /// perhaps its object, which [`Items::check`] finds.
+    /// perhaps its object, which [`Items::check`](crate::Items::check) finds.
     ///
     /// # Errors
     ///
@@ -136,9 +136,9 @@ impl Collection {
     pub fn delete(&self, name: &str) -> Result<()> {
         const OPERATION: &str = "delete an item";
         check_item(name)?;
-        let found = self.items.find(&Shelf::items(self.id), name)?;
+        let found = self.records.find(&Shelf::items(self.id), name)?;
         let is_removed = match found {
-            Some(Found { id, .. }) => self.items.remove(&self.item(name, id))?,
+            Some(Found { id, .. }) => self.records.remove(&self.item(name, id))?,
             None => false,
         };
         if is_removed { Ok(()) } else { Err(self.error(ErrorKind::NotFound, OPERATION, name)) }
@@ -154,7 +154,7 @@ impl Collection {
         let item = ItemObject::parse(object.name())
             .filter(|item| item.collection == self.id && item.key() == *object);
         let is_removed = match &item {
-            Some(item) => self.items.remove(item)?,
+            Some(item) => self.records.remove(item)?,
             None => false,
         };
         if is_removed {
@@ -168,11 +168,11 @@ impl Collection {
     /// Makes an item: claim, object, record. The record is the moment from which on it is there.
     fn create(&self, name: &str, how: &Open) -> Result<Item> {
         const OPERATION: &str = "create an item";
-        let base = &*self.items.base;
+        let base = &*self.records.base;
         let item = self.item(name, Id::random()?);
         let shelf = Shelf::items(self.id);
         with_claim(base, &item_claim(self.id, name), OPERATION, || {
-            if self.items.find(&shelf, name)?.is_some() {
+            if self.records.find(&shelf, name)?.is_some() {
                 return Err(self.error(ErrorKind::Exists, OPERATION, name));
             }
             let key = item.key();
@@ -186,8 +186,8 @@ impl Collection {
     fn publish(&self, item: &ItemObject, draft: &dyn Draft, level: Persistency) -> Result<()> {
         const OPERATION: &str = "create an item";
         let name = &item.name;
-        with_claim(&*self.items.base, &item_claim(self.id, name), OPERATION, || {
-            if self.items.find(&Shelf::items(self.id), name)?.is_some() {
+        with_claim(&*self.records.base, &item_claim(self.id, name), OPERATION, || {
+            if self.records.find(&Shelf::items(self.id), name)?.is_some() {
                 return Err(self.error(ErrorKind::Exists, OPERATION, name));
             }
             draft.publish()?;
@@ -198,13 +198,13 @@ impl Collection {
     /// Writes the record of an item whose object is there: that is the moment from which on the item is.
     /// Takes the object back where it cannot be.
     fn record(&self, operation: &'static str, item: &ItemObject, level: Persistency) -> Result<()> {
-        let base = &*self.items.base;
-        let value = self.items.record().encode();
+        let base = &*self.records.base;
+        let value = self.records.now().encode();
         let put = base.put_pair(&Shelf::items(self.id).key(&item.name, item.id), &value, level);
         put.and_then(|()| self.check_open(operation)).inspect_err(|_| {
             // The failure that is reported explains those of tidying up; the object goes also where the
             // record was not written.
-            let _ = self.items.remove(item);
+            let _ = self.records.remove(item);
             let _ = delete_if_exists(base, &item.key());
         })
     }
@@ -213,7 +213,7 @@ impl Collection {
     /// items, and removes the collection, in this order; a caller that makes an item calls this
     /// when it is there. So one of the two sees the other.
     fn check_open(&self, operation: &'static str) -> Result<()> {
-        let base = &*self.items.base;
+        let base = &*self.records.base;
         match base.stat(&collection_claim(&self.name)) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -243,7 +243,7 @@ impl Collection {
     ) -> Result<(Key, T)> {
         let mut without_object = None;
         for _ in 0..ROUNDS_MAX {
-            let found = self.items.find(&Shelf::items(self.id), name)?;
+            let found = self.records.find(&Shelf::items(self.id), name)?;
             let Some(Found { id, value }) = found else {
                 return Err(self.error(ErrorKind::NotFound, operation, name));
             };

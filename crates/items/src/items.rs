@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All collections of a store.
 
-use std::fmt;
 use std::sync::Arc;
 
 use terrace_core::{Clock, Cursor, Error, ErrorKind, Persistency, Result, SystemClock};
 use terrace_store::Store;
 
-use crate::claim::{delete_if_exists, with_claim};
-use crate::name::{Id, check_collection, check_prefix};
+use crate::claim::with_claim;
+use crate::name::{Id, check_collection};
 use crate::place::{ItemObject, Shelf, collection_claim};
 use crate::record::Record;
+use crate::records::{Found, NamePage, PAGE_PAIRS, Records};
 use crate::{Base, Collection};
-
-/// Pairs asked for at a time where all of them are wanted.
-pub(crate) const PAGE_PAIRS: usize = 1000;
 
 /// The collections of a store. Cloning is cheap.
 ///
@@ -24,10 +21,9 @@ pub(crate) const PAGE_PAIRS: usize = 1000;
 ///   time one succeeds; the others get `Exists`, or `Busy` while it is not done.
 /// - What is made under a name that was used before has nothing of what was there.
 /// - A collection that is deleted takes its items along, or is not deleted.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Items {
-    pub(crate) base: Arc<dyn Base>,
-    clock: Arc<dyn Clock>,
+    pub(crate) records: Records,
 }
 
 /// What deleting a collection does with its items.
@@ -39,28 +35,6 @@ pub enum Contents {
     Delete,
 }
 
-/// A part of a listing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamePage {
-    /// Names, in the order of their bytes; may be fewer than asked for.
-    pub names: Vec<String>,
-    /// Where to go on; `None` at the end.
-    pub next: Option<Cursor>,
-}
-
-/// A pair that was found under a name.
-pub(crate) struct Found {
-    pub(crate) id: Id,
-    /// The record, not looked at yet.
-    pub(crate) value: Vec<u8>,
-}
-
-impl fmt::Debug for Items {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Items").finish_non_exhaustive()
-    }
-}
-
 impl Items {
     /// The collections of a store, which may be owned, attached or behind a server.
     pub fn new(store: &Store) -> Self {
@@ -69,7 +43,7 @@ impl Items {
 
     /// The same over anything that can be a base of them; `clock` is the time in records.
     pub fn over(base: Arc<dyn Base>, clock: Arc<dyn Clock>) -> Self {
-        Self { base, clock }
+        Self { records: Records::new(base, clock) }
     }
 
     /// Makes an empty collection, as durable as `persistency` says when this returns.
@@ -82,18 +56,22 @@ impl Items {
         const OPERATION: &str = "create a collection";
         check_collection(name)?;
         let id = Id::random()?;
-        let record = self.record();
-        let check_free = || match self.find(&Shelf::collections(), name)? {
+        let record = self.records.now();
+        let check_free = || match self.records.find(&Shelf::collections(), name)? {
             Some(_) => Err(Error::new(ErrorKind::Exists, OPERATION).with("collection", name)),
             None => Ok(()),
         };
         // Also before: a claim on a collection that is there keeps others from making items.
         check_free()?;
-        with_claim(&*self.base, &collection_claim(name), OPERATION, || {
+        with_claim(&*self.records.base, &collection_claim(name), OPERATION, || {
             check_free()?;
-            self.base.put_pair(&Shelf::collections().key(name, id), &record.encode(), persistency)
+            self.records.base.put_pair(
+                &Shelf::collections().key(name, id),
+                &record.encode(),
+                persistency,
+            )
         })?;
-        Ok(Collection::new(self.clone(), name, id, record))
+        Ok(Collection::new(self.records.clone(), name, id, record))
     }
 
     /// Opens a collection.
@@ -104,10 +82,11 @@ impl Items {
     pub fn open(&self, name: &str) -> Result<Collection> {
         check_collection(name)?;
         let Found { id, value } = self
+            .records
             .find(&Shelf::collections(), name)?
             .ok_or_else(|| missing("open a collection", name))?;
         let record = Record::decode(&value).map_err(|error| error.with("collection", name))?;
-        Ok(Collection::new(self.clone(), name, id, record))
+        Ok(Collection::new(self.records.clone(), name, id, record))
     }
 
     /// Up to `max` collections whose names begin with `prefix`, from `cursor` on, in order.
@@ -116,7 +95,7 @@ impl Items {
     ///
     /// `Invalid` for a cursor of another listing, and what the store says.
     pub fn list(&self, prefix: &str, cursor: &Cursor, max: usize) -> Result<NamePage> {
-        self.page(&Shelf::collections(), prefix, cursor, max)
+        self.records.page(&Shelf::collections(), prefix, cursor, max)
     }
 
     /// Deletes a collection; `contents` says what becomes of its items.
@@ -132,11 +111,12 @@ impl Items {
     pub fn delete(&self, name: &str, contents: Contents) -> Result<()> {
         const OPERATION: &str = "delete a collection";
         check_collection(name)?;
-        with_claim(&*self.base, &collection_claim(name), OPERATION, || {
-            let found = self.find(&Shelf::collections(), name)?;
+        with_claim(&*self.records.base, &collection_claim(name), OPERATION, || {
+            let found = self.records.find(&Shelf::collections(), name)?;
             let id = found.ok_or_else(|| missing(OPERATION, name))?.id;
             if contents == Contents::Keep {
-                let has_items = !self.base.pairs(&Shelf::items(id).prefix(""), None, 1)?.is_empty();
+                let has_items =
+                    !self.records.base.pairs(&Shelf::items(id).prefix(""), None, 1)?.is_empty();
                 if has_items {
                     let reason = "it has items; delete them first, or with it";
                     return Err(Error::invalid(OPERATION, reason).with("collection", name));
@@ -146,7 +126,7 @@ impl Items {
             }
             // A caller that put an item there since saw the claim, or will see that this is gone,
             // and takes it back.
-            self.base.remove_pair(&Shelf::collections().key(name, id)).map(drop)
+            self.records.base.remove_pair(&Shelf::collections().key(name, id)).map(drop)
         })
     }
 
@@ -154,75 +134,15 @@ impl Items {
         let shelf = Shelf::items(collection);
         let mut after: Option<Vec<u8>> = None;
         loop {
-            let pairs = self.base.pairs(&shelf.prefix(""), after.as_deref(), PAGE_PAIRS)?;
+            let pairs = self.records.base.pairs(&shelf.prefix(""), after.as_deref(), PAGE_PAIRS)?;
             let Some((last, _)) = pairs.last() else { return Ok(()) };
             for (key, _) in &pairs {
                 if let Some((name, id)) = shelf.parse(key) {
-                    self.remove(&ItemObject { collection, id, name: name.into() })?;
+                    self.records.remove(&ItemObject { collection, id, name: name.into() })?;
                 }
             }
             after = Some(last.clone());
         }
-    }
-
-    /// Removes an item: first the record, so that no lookup finds it any more, then the object.
-    /// Whether it was there.
-    pub(crate) fn remove(&self, item: &ItemObject) -> Result<bool> {
-        let key = Shelf::items(item.collection).key(&item.name, item.id);
-        // Of several that remove it one gets true.
-        if !self.base.remove_pair(&key)? {
-            return Ok(false);
-        }
-        delete_if_exists(&*self.base, &item.key())?;
-        Ok(true)
-    }
-
-    /// What has a name now.
-    pub(crate) fn find(&self, shelf: &Shelf, name: &str) -> Result<Option<Found>> {
-        let pairs = self.base.pairs(&shelf.named(name), None, 1)?;
-        let Some((key, value)) = pairs.into_iter().next() else { return Ok(None) };
-        let (_, id) = shelf.parse(&key).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "find an item")
-                .because("a pair has its name and no id")
-                .with("pair", key.escape_ascii())
-        })?;
-        Ok(Some(Found { id, value }))
-    }
-
-    /// A record of now.
-    pub(crate) fn record(&self) -> Record {
-        Record { created_ns: self.clock.wall_ns() }
-    }
-
-    pub(crate) fn page(
-        &self,
-        shelf: &Shelf,
-        prefix: &str,
-        cursor: &Cursor,
-        max: usize,
-    ) -> Result<NamePage> {
-        check_prefix(prefix)?;
-        let keys = shelf.prefix(prefix);
-        let after = (!cursor.is_start()).then_some(cursor.0.as_slice());
-        if after.is_some_and(|after| !after.starts_with(&keys)) {
-            return Err(Error::invalid("list names", "the cursor is of another listing"));
-        }
-        let pairs = self.base.pairs(&keys, after, max)?;
-        let mut names: Vec<String> = Vec::new();
-        for (key, _) in &pairs {
-            // What nothing here wrote is left out; so is a second item of one name.
-            if let Some((name, _)) = shelf.parse(key)
-                && names.last().is_none_or(|last| last != name)
-            {
-                names.push(name.into());
-            }
-        }
-        let last = pairs.last().filter(|_| pairs.len() == max);
-        let next = last.map(|(key, _)| match shelf.parse(key) {
-            Some((name, _)) => Cursor(shelf.behind(name)),
-            None => Cursor(key.clone()),
-        });
-        Ok(NamePage { names, next })
     }
 }
 

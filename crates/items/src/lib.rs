@@ -32,6 +32,7 @@ mod items;
 mod name;
 mod place;
 mod record;
+mod records;
 #[cfg(test)]
 mod vectors;
 
@@ -40,6 +41,7 @@ pub use check::{Finding, FindingKind, Summary};
 pub use collection::Collection;
 pub use draft::ItemDraft;
 pub use item::{Item, Status};
-pub use items::{Contents, Items, NamePage};
+pub use items::{Contents, Items};
 pub use name::ITEM_NAME_BYTES_MAX;
 pub use place::NAMESPACE;
+pub use records::NamePage;

@@ -35,7 +35,7 @@ impl Source for StoreSource {
         stack.latencies().iter().for_each(|tier| latencies(tier, samples));
         migrations(stack, samples);
         // As `terrace policy show` has it: none where the store has no policy.
-        if let Ok(Some(report)) = self.store.policy() {
+        if let Ok(Some(report)) = self.store.admin().policy() {
             policy(&report, samples);
         }
     }
@@ -58,6 +58,7 @@ pub fn tiers(tiers: &[TierReport], samples: &mut Samples) {
             ("reserved", tier.reserved_bytes),
             ("copy", tier.copy_bytes),
             ("garbage", tier.garbage_bytes),
+            ("kept", tier.kept_bytes),
         ] {
             samples.count("terrace_tier_bytes", &[name, class], bytes);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Migrations of all files below a directory, which are asked for behind who wants them.
+//! Migrations of all files below a directory, submitted in the background.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -86,7 +86,7 @@ impl Below {
         self.state.queue().is_stopped = true;
         self.state.changed.notify_one();
         let thread = self.thread().take();
-        // A thread that panicked has said so.
+        // A panic of the thread is in the log.
         let _ = thread.map(JoinHandle::join);
     }
 
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
 
     fn wait_until_at_most(&mut self, count: usize) {
         while self.moving.len() > count && !self.state.is_stopped() {
-            match self.state.store.wait(self.moving[0], LOOK) {
+            match self.state.store.admin().wait(self.moving[0], LOOK) {
                 Ok(None) => {}
                 Ok(Some(_)) => drop(self.moving.pop_front()),
                 Err(error) => {

@@ -17,14 +17,14 @@ use terrace_fuse::{Lock, LockKind, LockRequest, Reply};
 use crate::locked::LockedDirectories;
 use crate::refresher::Refresher;
 
-/// Pauses between two tries of who waits.
+/// Pauses between two tries of a waiter.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Pause after something could not be given back.
 const LEFT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Most that wait at a time: whoever comes then is refused as if nobody could wait.
+/// Most that wait at a time: later ones are refused as if waiting were impossible.
 const WAITING_MAX: usize = 4096;
 
 /// Locks that programs here hold and wait for.
@@ -34,7 +34,7 @@ pub(crate) struct Locks {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Who tells programs that they have their locks.
+/// What grants locks to waiting programs.
 struct Giver {
     files: Arc<Files>,
     /// Where the kernel caches what others change.
@@ -53,7 +53,7 @@ impl Giver {
         self.files.metadata()
     }
 
-    /// Answers who has got what it asked for. Who has locked something sees what others have done under
+    /// Answers a waiter that has got its lock. The holder of a lock sees what others have done under
     /// their locks before.
     fn answer(&self, number: u64, request: &LockRequest, reply: Reply) {
         match &self.caches {
@@ -78,7 +78,7 @@ struct State {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Who may hold locks, so that closing a file without locks asks nobody: by node, and whether of
+    /// The owners that may hold locks, so that closing a file without locks sends no request: by node, and whether of
     /// `flock`.
     held: HashMap<(u64, bool), Holders>,
     /// What they certainly hold by `fcntl`: noted after it was taken, and forgotten before it is given
@@ -108,12 +108,12 @@ impl Queue {
             return;
         }
         let locked = Locked { range: range(&lock), process: lock.pid };
-        // One that the server has given to somebody else since is in the way: then a deadlock may not
+        // A lock that the server has granted to another client since is in the way: then a deadlock may not
         // be found.
         let _ = self.ranges.set(number, is_flock, here(owner), &locked);
     }
 
-    /// Whether who waits for a lock would wait for itself: as far as programs on this mount are in
+    /// Whether a waiter would wait for itself: as far as programs on this mount are in
     /// each other's way.
     fn is_deadlock(&self, number: u64, request: &LockRequest) -> bool {
         let waiting = || self.waiting.iter().map(|waiting| (waiting.number, &waiting.request));
@@ -148,7 +148,7 @@ fn here(number: u64) -> LockOwner {
     LockOwner { session: 0, number }
 }
 
-/// Whether the owner of a request is among those for whom it waits, and for whom those wait.
+/// Whether the owner of a request is among the owners for which it waits, directly or indirectly.
 fn would_wait_for_itself<'a, W: Iterator<Item = (u64, &'a LockRequest)>>(
     held: &LockTable,
     number: u64,
@@ -177,7 +177,7 @@ fn would_wait_for_itself<'a, W: Iterator<Item = (u64, &'a LockRequest)>>(
 }
 
 /// What an owner asks about a node, from the question until the answer is noted: one at a time, so
-/// that what is noted comes in the order in which it was granted. Whoever has one has no queue.
+/// that what is noted comes in the order in which it was granted. A thread that has one has no queue.
 struct Turn<'a> {
     state: &'a State,
     whose: (u64, u64),
@@ -239,7 +239,7 @@ impl Locks {
         self.give_back(number, false, |own, _| own == owner)
     }
 
-    /// Gives back what was locked through an open file that nobody has any more, and what its owner
+    /// Gives back what was locked through an open file that has been closed, and what its owner
     /// by `flock` holds.
     ///
     /// Processes have given back their own before, but locks of an open file (`F_OFD_SETLK`) end with
@@ -303,7 +303,7 @@ impl Locks {
         self.start();
     }
 
-    /// Starts who tries for those that wait, unless that was done.
+    /// Starts the thread that retries for waiters, unless it runs.
     fn start(&self) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
@@ -325,7 +325,7 @@ impl Drop for Locks {
         self.state.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A thread that panicked has said so.
+            // A panic of the thread is in the log.
             let _ = thread.join();
         }
     }
@@ -367,8 +367,8 @@ impl State {
         Ok(())
     }
 
-    /// Takes or gives back a lock, if that can be done at once. Whose turn it is loses the lock of
-    /// `flock` that it wanted to change, where it cannot: who waits for another one holds none, or two
+    /// Takes or gives back a lock, if that can be done at once. The owner whose turn it is loses the lock of
+    /// `flock` that it wanted to change, where it cannot: a waiter holds none, or two
     /// of them would wait for each other.
     fn try_once(
         &self,
@@ -388,7 +388,7 @@ impl State {
         asked
     }
 
-    /// Gives back all that an owner holds of a node who is gone: later, where nobody answers now.
+    /// Gives back all that a dead owner holds of a node: later, where the server does not answer now.
     fn give_back(
         &self,
         metadata: &dyn Metadata,
@@ -432,7 +432,7 @@ impl State {
                 // With the end of the session all of it is given back.
                 return;
             }
-            // Somebody else goes by that number by now, and gives back all of it at his end.
+            // Another owner has that number by now, and gives back all of it at its end.
             let is_new = !queue.owners(number, is_flock, |own, _| own == owner).is_empty();
             drop(queue);
             let request = everything(owner, is_flock);
@@ -442,7 +442,7 @@ impl State {
         }
     }
 
-    /// Gives back what an owner was granted who does not wait any longer, but for what it held before.
+    /// Gives back what an owner was granted that does not wait any longer, but for what it held before.
     fn take_back(
         &self,
         metadata: &dyn Metadata,
@@ -455,7 +455,7 @@ impl State {
         let mut more = OwnLocks::default();
         more.set(&granted);
         before.iter().for_each(|held| more.set(&unlocked(held)));
-        // Who goes back to reading cannot be refused that, and lets go of nothing meanwhile.
+        // Going back to a read lock cannot be refused, and releases nothing meanwhile.
         let as_before = before.into_iter().filter(|held| held.range.kind != granted.range.kind);
         let mut taken = Ok(());
         for locked in as_before.chain(more.iter().map(|held| unlocked(&held))) {
@@ -508,7 +508,7 @@ impl State {
         }
     }
 
-    /// One try for who waits with request `unique`; whether it waits no longer.
+    /// One try for the waiter with request `unique`; whether it waits no longer.
     fn try_for(&self, giver: &Giver, unique: u64, number: u64, request: &LockRequest) -> bool {
         let _turn = self.turn(number, request.owner);
         let ended = match self.try_once(giver.metadata(), number, request) {
@@ -518,7 +518,7 @@ impl State {
         let mut queue = self.queue();
         let found = queue.waiting.iter().position(|waiting| waiting.reply.unique() == unique);
         let found = found.map(|index| queue.waiting.swap_remove(index));
-        // In one step, so that nothing is noted behind the release of who was interrupted.
+        // In one step, so that nothing is noted behind the release of an interrupted waiter.
         if found.is_some() && ended.is_ok() {
             queue.note(number, request);
         }
@@ -526,7 +526,7 @@ impl State {
         match (found, ended) {
             (Some(waiting), Ok(())) => giver.answer(number, request, waiting.reply),
             (Some(waiting), Err(failure)) => waiting.reply.error(failure.errno()),
-            // Interrupted since: nobody knows that it has it.
+            // Interrupted since: the program does not know that it has it.
             (None, Ok(())) => {
                 if let Err(failure) = self.take_back(giver.metadata(), number, request) {
                     tracing::warn!(file = number, %failure, "cannot give a lock back");
@@ -619,7 +619,7 @@ mod tests {
         assert!(!would_wait_for_itself(&queue.ranges, FILE, &wanted, waiting));
     }
 
-    /// Grants every lock, the first only once it is told to.
+    /// Grants every lock, the first only after a signal.
     struct Granting {
         is_asked: Sender<()>,
         may_answer: Mutex<Receiver<()>>,
@@ -688,7 +688,7 @@ mod tests {
         assert!(queue.left.is_empty());
     }
 
-    /// Grants everything, and fails as often as it is told to before.
+    /// Grants everything, after as many failures as were ordered.
     #[derive(Default)]
     struct Failing {
         fails: AtomicUsize,

@@ -30,7 +30,7 @@ struct Stripe {
     in_use: HashMap<u64, InUse>,
     /// Of which the kernel may have kept bytes while others changed them past it: `sendfile` and
     /// `splice` go through its cache also where nothing else does. Until they are served next: that the
-    /// kernel has forgotten one may be told when it has it again.
+    /// kernel has forgotten one may be reported when it has it again.
     stale: HashSet<u64>,
 }
 
@@ -104,7 +104,7 @@ impl Modes {
     pub(crate) fn open(&self, node: &Node, file: &File, wish: Wish) -> Chosen {
         let needs_us = wish.needs_us(file.access()) || self.may_outgrow(node, file);
         let may_pass = !needs_us && node.marks.is_movable != Some(true);
-        // Who has it mapped and has closed it reads and writes the tier's file: who opens it now has to
+        // A mapping of a closed file still reads and writes the tier's file: a new open has to
         // see that, and must not write over it from what the kernel would cache.
         let is_to_pass = may_pass || self.is_mapped(node, file);
         let mut stripe = self.stripe(node.number);
@@ -150,7 +150,7 @@ impl Modes {
         chosen
     }
 
-    /// Ends an open. After the last one nobody holds the tier's file here.
+    /// Ends an open. After the last one the tier's file is not held here.
     pub(crate) fn close(&self, number: u64) {
         let mut stripe = self.stripe(number);
         let open = &mut stripe.in_use;
@@ -161,7 +161,7 @@ impl Modes {
         }
     }
 
-    /// How an open file is served, for who asks.
+    /// How an open file is served, for the attribute `state`.
     pub(crate) fn is_passed(&self, number: u64) -> Option<bool> {
         let stripe = self.stripe(number);
         let in_use = stripe.in_use.get(&number);
@@ -191,7 +191,7 @@ impl Modes {
         }
     }
 
-    /// Whether somebody may change a file past the daemon that nobody has open.
+    /// Whether a file without an open handle may still be changed past the daemon.
     fn is_mapped(&self, node: &Node, file: &File) -> bool {
         let is_held = |object: Arc<dyn Object>| object.stat().is_ok_and(|stat| stat.is_held);
         let may_be = self.passthrough.is_some() && node.is_written;

@@ -14,7 +14,7 @@ use crate::options::{IoMode, Options};
 use crate::probe;
 use crate::tiers::Tiers;
 
-/// Longest request: 256 pages, what Linux allows without being told otherwise.
+/// Longest request: 256 pages, Linux's default bound.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// A mounted file system. Dropping it unmounts.
@@ -31,14 +31,18 @@ impl Mount {
     ///
     /// # Errors
     ///
-    /// Those of `mount(2)`, and those of `fusermount3` for who is not root.
+    /// Those of `mount(2)`, and those of `fusermount3` without root; `TimedOut` where no process mounts.
     pub fn new(
         files: &Arc<Files>,
         tiers: Option<Tiers>,
         mountpoint: &Path,
         options: &Options,
     ) -> io::Result<Self> {
-        let session = Session::mount(mountpoint, &options.mount, &wanted(options))?;
+        let (how, wanted) = (&options.mount, &wanted(options));
+        let session = match &options.mounter {
+            None => Session::mount(mountpoint, how, wanted),
+            Some(mounter) => Session::mount_by(mounter, mountpoint, how, wanted),
+        }?;
         if let Some(reason) = session.uring_refusal() {
             tracing::info!(%reason, "requests do not come over io_uring");
         }

@@ -18,7 +18,7 @@ pub struct Opening {
     pub name: String,
     /// How to make it where it is not there; `None`: it must be there.
     pub create: Option<TreeOptions>,
-    /// Objects that are made ahead of files, where nobody else uses them.
+    /// Objects that are made ahead of files, with exclusive use.
     pub ready_objects: usize,
     /// Whether anything may be changed.
     pub access: Access,
@@ -30,7 +30,7 @@ pub struct Opening {
     pub believed_for: Duration,
 }
 
-/// The metadata of a file system that nobody else uses.
+/// The metadata of a file system with exclusive use.
 struct Ours {
     session: Session,
     /// Dropped behind the session.
@@ -43,14 +43,14 @@ impl Metadata for Ours {
     }
 }
 
-/// Opens the files of a store: alone where this process owns it and nobody else uses them, and
+/// Opens the files of a store: exclusively where this process owns it and no other process uses them, and
 /// beside others otherwise.
 ///
 /// # Errors
 ///
 /// `NotFound` where there is no such file system and none is to be made; `Exists` where there are
 /// objects in the place of one that is to be made, and where servers are missing over which it lies;
-/// `Busy` where somebody has it alone; what store
+/// `Busy` where another process uses it exclusively; what store
 /// and metadata say.
 pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -58,7 +58,7 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
         && !store.has_files(&opening.name)?
     {
         match store.create_files(&opening.name, options) {
-            // Somebody else did meanwhile, unless it is something else that is there.
+            // Another process did meanwhile, unless it is something else that is there.
             Err(error)
                 if error.kind() == ErrorKind::Exists && store.has_files(&opening.name)? => {}
             made => made?,
@@ -92,7 +92,7 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
 /// Asks for room as the namespace of the files sees it.
 fn space_of(store: &Store, name: &str) -> AskSpace {
     let (store, name) = (store.clone(), name.to_owned());
-    AskSpace(Arc::new(move || store.space_of(&name)))
+    AskSpace(Arc::new(move || store.admin().space_of(&name)))
 }
 
 fn usage(opening: &Opening) -> FilesUse {

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_fuse::MountOptions;
+use terrace_fuse::{MountOptions, Mounter};
 
 use crate::requests::Requests;
 
-/// Who reads and writes the tiers' files.
+/// What reads and writes the tiers' files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
     /// The kernel, except for files that are marked movable and for those that cannot.
@@ -25,7 +25,9 @@ pub enum IoMode {
 pub struct Options {
     /// Options that every file system has.
     pub mount: MountOptions,
-    /// Who reads and writes.
+    /// Where another process is waited for that mounts.
+    pub mounter: Option<Arc<Mounter>>,
+    /// What reads and writes.
     pub io: IoMode,
     /// Threads that serve.
     pub threads: usize,

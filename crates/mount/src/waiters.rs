@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that are killed while they wait for an answer.
 //!
-//! The kernel lets nobody go who waits for an answer, not even who is killed, and tells only once that
-//! there was a signal. Most signals are no end: who handles one wants the answer still. So whoever
+//! The kernel lets no program go that waits for an answer, not even a killed one, and reports only once that
+//! there was a signal. Most signals are no end: a program that handles one still wants the answer. So a program that
 //! had one is looked after until it is answered, and let go where it is dying
 //! (docs/adr/0032-ended-programs.md).
 
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use terrace_core::Clock;
 use terrace_fuse::Reply;
 
-/// Between two looks at who had a signal.
+/// Between two looks at programs that had a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// So many locks stand between requests that come and go.
@@ -26,14 +26,14 @@ const STRIPES: usize = 16;
 /// that a signal ends at once (`complete_signal` in kernel/signal.c).
 const KILLED: u64 = 1 << 8;
 
-/// Signals that end nothing where nobody handles them: `SIGCHLD`, `SIGCONT`, `SIGSTOP`, `SIGTSTP`,
+/// Signals that end nothing by default: `SIGCHLD`, `SIGCONT`, `SIGSTOP`, `SIGTSTP`,
 /// `SIGTTIN`, `SIGTTOU`, `SIGURG`, `SIGWINCH`.
 const HARMLESS: u64 = 0b11_1111 << 16 | 1 << 22 | 1 << 27;
 
 /// Requests that change nothing, for whose answers programs wait.
 ///
-/// Whoever takes the reply of one out of here sends it: the thread that has the answer, or the one that
-/// finds that nobody wants it any more.
+/// The thread that takes the reply of one out of here sends it: the thread that has the answer, or the one that
+/// finds that its program is dying.
 #[derive(Clone)]
 pub(crate) struct Waiters(Arc<State>);
 
@@ -66,7 +66,7 @@ impl Waiters {
     pub(crate) fn add(&self, thread: u32, reply: Reply) -> Waiter {
         let unique = reply.unique();
         let mut waiting = self.0.waiting(unique);
-        // Whoever tells of it later finds it.
+        // A later signal finds it.
         let is_signalled = reply.is_interrupted();
         waiting.insert(unique, Waiting { thread, reply });
         drop(waiting);
@@ -76,7 +76,7 @@ impl Waiters {
         Waiter { state: Arc::clone(&self.0), unique }
     }
 
-    /// Who waits for a request had a signal.
+    /// The program that waits for a request had a signal.
     pub(crate) fn note_signal(&self, unique: u64) {
         if self.0.thread(unique).is_some() {
             self.0.watch(unique);
@@ -85,7 +85,7 @@ impl Waiters {
 }
 
 impl Waiter {
-    /// The reply, for who has the answer; `None` where nobody waits for it any more.
+    /// The reply, for the thread that has the answer; `None` where the request was answered without it.
     pub(crate) fn take(self) -> Option<Reply> {
         self.state.take(self.unique)
     }
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Lets go who is dying; false where there is nobody left to look after.
+    /// Lets dying programs go; false where there are none left to look after.
     fn look(&self) -> bool {
         let mut left = self.signalled().replace(Vec::new()).unwrap_or_default();
         left.retain(|unique| {
@@ -132,7 +132,7 @@ impl State {
         is_anybody_left
     }
 
-    /// Who waits for a request that is not answered.
+    /// The thread that waits for a request that is not answered.
     fn thread(&self, unique: u64) -> Option<u32> {
         self.waiting(unique).get(&unique).map(|waiting| waiting.thread)
     }
@@ -178,8 +178,8 @@ fn will_end(status: &str) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// What is said of a thread with such signals pending, itself and as one of its program, and with
-    /// others that it survives.
+    /// The lines of `/proc/…/status` of a thread with such signals pending, itself and as one of its program,
+    /// and with others that it survives.
     fn status(tracer: u32, own: u64, shared: u64, survived: [u64; 3]) -> String {
         let [blocked, ignored, caught] = survived;
         format!(

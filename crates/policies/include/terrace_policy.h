@@ -241,6 +241,17 @@ enum terrace_event_kind {
     TERRACE_EVENT_TIMER = 14,   /* Time has passed; about no segment. */
     TERRACE_EVENT_PIN = 15,     /* A person forbade to move it. */
     TERRACE_EVENT_UNPIN = 16,   /* A person allowed to move it again. */
+    TERRACE_EVENT_STAT = 17,    /* A caller asked for size and times: see terrace_interest. */
+    TERRACE_EVENT_SYNC = 18,    /* A caller asked for it to be durable: see terrace_interest. */
+};
+
+/*
+ * The optional kinds of events, in terrace_policy_api.interest. A library that asks for none costs
+ * applications nothing. It may be shown them all the same, where a policy in its shadow asks.
+ */
+enum terrace_interest {
+    TERRACE_INTEREST_STAT = 1, /* TERRACE_EVENT_STAT. */
+    TERRACE_INTEREST_SYNC = 2, /* TERRACE_EVENT_SYNC. */
 };
 
 /* How an action ended. */
@@ -268,7 +279,7 @@ struct terrace_event {
     uint64_t time_ns;
     uint64_t offset_bytes; /* Where in the segment. */
     uint64_t length_bytes; /* How much, summed over count. Of receipts: the bytes copied. */
-    uint64_t latency_ns;   /* How long it took, summed over count. */
+    uint64_t latency_ns;   /* How long it took, summed over count; 0 where it is posted before. */
     uint32_t tier;         /* The tier that served it, or that the segment is on now. */
     uint32_t outcome;      /* Of receipts: terrace_outcome. */
 };
@@ -433,7 +444,8 @@ struct terrace_policy_api {
 
     /* The version of what `save` writes; change it with the format. */
     uint32_t state_version;
-    uint32_t reserved;
+    /* Optional kinds of events that the policy wants: bits of terrace_interest, 0 for none. */
+    uint32_t interest;
 };
 
 /*

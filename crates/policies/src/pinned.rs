@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use terrace_core::{
-    Actions, Event, Parameter, Placed, Placement, Placer, Policy, Result, TierIndex, View,
+    Actions, Event, Interest, Parameter, Placed, Placement, Placer, Policy, Result, TierIndex, View,
 };
 
 use crate::mechanism::glob::Glob;
@@ -14,7 +14,7 @@ use crate::mechanism::saved;
 
 /// Makes the policy; `docs/policies/pinned.md` is its definition.
 pub(crate) fn create(view: &View, parameters: &[(String, String)]) -> Result<Box<dyn Policy>> {
-    let defaults = PinnedSettings { tier: TierIndex(0), rules: Vec::new() };
+    let defaults = PinnedSettings { tier: TierIndex(0), rules: Vec::new(), all_events: false };
     Ok(Box::new(Pinned { settings: Chosen::new(defaults, view, parameters)? }))
 }
 
@@ -22,6 +22,7 @@ pub(crate) fn create(view: &View, parameters: &[(String, String)]) -> Result<Box
 struct PinnedSettings {
     tier: TierIndex,
     rules: Vec<(Glob, TierIndex)>,
+    all_events: bool,
 }
 
 impl Settings for PinnedSettings {
@@ -37,6 +38,12 @@ impl Settings for PinnedSettings {
             description: "Ordered rules pattern=tier over namespace/name, separated by commas; \
                           the first match counts.",
         },
+        Declaration {
+            name: "all_events",
+            value: |s| Value::Switch(&mut s.all_events),
+            description: "Whether `stat` and `sync` are events, too, which it does not use: for \
+                          traces, and to measure what they cost.",
+        },
     ];
 }
 
@@ -47,6 +54,11 @@ struct Pinned {
 impl Policy for Pinned {
     fn placer(&self) -> Arc<dyn Placer> {
         Arc::new(ByRule((*self.settings).clone()))
+    }
+
+    fn interest(&self) -> Interest {
+        let is_all = self.settings.all_events;
+        Interest { stat: is_all, sync: is_all }
     }
 
     fn observe(&mut self, _: &View, _: &[Event]) {}
@@ -95,7 +107,7 @@ impl Placer for ByRule {
 #[cfg(test)]
 mod tests {
     use crate::harness::{Harness, tiers};
-    use terrace_core::TierIndex;
+    use terrace_core::{Interest, TierIndex};
 
     #[test]
     fn the_first_matching_rule_places() {
@@ -108,6 +120,14 @@ mod tests {
         assert_eq!(tier_of("n/ckpt/a.log"), TierIndex(1));
         assert_eq!(tier_of("n/b.log"), TierIndex(2));
         assert_eq!(tier_of("n/c"), TierIndex(0));
+    }
+
+    #[test]
+    fn it_asks_for_all_events_as_it_is_told() {
+        let mut harness = Harness::new("pinned", &[], tiers(&[100]));
+        assert_eq!(harness.policy.interest(), Interest::NONE);
+        harness.policy.set_parameter("all_events", "on").expect("a switch");
+        assert_eq!(harness.policy.interest(), Interest { stat: true, sync: true });
     }
 
     #[test]

@@ -174,6 +174,8 @@ fn nonsense_events_do_no_harm() {
         EventKind::Timer,
         EventKind::Pin,
         EventKind::Unpin,
+        EventKind::Stat,
+        EventKind::Sync,
     ];
     for (name, parameters) in cases() {
         for seed in 0..SEEDS {

@@ -98,6 +98,18 @@ pub mod event {
     pub const PIN: u32 = 15;
     /// A person allowed to move it again.
     pub const UNPIN: u32 = 16;
+    /// A caller asked for size and times; only with [`crate::interest::STAT`].
+    pub const STAT: u32 = 17;
+    /// A caller asked for its object to be durable; only with [`crate::interest::SYNC`].
+    pub const SYNC: u32 = 18;
+}
+
+/// `terrace_interest`.
+pub mod interest {
+    /// Events of kind [`crate::event::STAT`].
+    pub const STAT: u32 = 1;
+    /// Events of kind [`crate::event::SYNC`].
+    pub const SYNC: u32 = 2;
 }
 
 /// `terrace_outcome`.
@@ -350,7 +362,7 @@ pub struct Api {
     pub save: Option<Save>,
     pub restore: Option<Restore>,
     pub state_version: u32,
-    pub reserved: u32,
+    pub interest: u32,
 }
 
 /// The type of [`ENTRY_SYMBOL`]: takes the host's version.

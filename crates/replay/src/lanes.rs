@@ -14,6 +14,8 @@ pub(crate) struct Lanes {
     /// Whether the trace has how long answers took, but not the client: then overlapping requests
     /// come from several clients.
     has_overlaps: bool,
+    /// Whether an answer took time so far: where none does, nothing is known to overlap.
+    has_latencies: bool,
     /// Then: when what was recorded last in each lane ended, …
     until_ns: Vec<u64>,
     /// … lanes by that, …
@@ -27,6 +29,7 @@ impl Lanes {
         Self {
             by_client: HashMap::new(),
             has_overlaps: tells.latencies && !tells.clients,
+            has_latencies: false,
             until_ns: Vec::new(),
             free: BTreeSet::new(),
             by_object: HashMap::new(),
@@ -39,6 +42,7 @@ impl Lanes {
             let next = self.by_client.len();
             return *self.by_client.entry(request.client).or_insert(next);
         }
+        self.has_latencies |= request.latency_ns > 0;
         let is_free = |lane: &usize| self.until_ns[*lane] <= request.time_ns;
         let of_object = self.by_object.get(&request.object).copied();
         // Else of those that were free the one that was busy last.
@@ -46,7 +50,8 @@ impl Lanes {
         // What takes no time waits for whatever was asked of the object before.
         let found = of_object
             .filter(|lane| request.latency_ns == 0 || is_free(lane))
-            .or_else(|| free().map(|(_, lane)| *lane));
+            .or_else(|| free().map(|(_, lane)| *lane))
+            .or_else(|| (!self.has_latencies && !self.until_ns.is_empty()).then_some(0));
         let lane = found.unwrap_or_else(|| {
             self.until_ns.push(0);
             self.until_ns.len() - 1
@@ -91,6 +96,7 @@ mod tests {
 
     use super::*;
     use crate::read::Options;
+    use crate::request::Operation;
 
     #[test]
     fn every_client_has_a_lane_with_its_requests_in_order() {
@@ -101,5 +107,20 @@ mod tests {
         let objects = |lane: &Vec<Request>| lane.iter().map(|request| request.object).collect();
         let objects: Vec<Vec<u64>> = lanes.iter().map(objects).collect();
         assert_eq!(objects, [vec![1, 3], vec![2]]);
+    }
+
+    #[test]
+    fn a_trace_whose_latencies_are_all_zero_is_of_one_client() {
+        let lanes = |latency_ns| {
+            let mut lanes = Lanes::new(Tells { clients: false, latencies: true });
+            // Events of several threads are not quite in order.
+            let requests = [(20, 1), (10, 2), (15, 3), (30, 4)].map(|(time_ns, object)| Request {
+                latency_ns,
+                ..Request::whole(time_ns, object, 10, Operation::Read)
+            });
+            requests.map(|request| lanes.lane_of(&request))
+        };
+        assert_eq!(lanes(0), [0; 4]);
+        assert!(lanes(100).contains(&1), "what overlaps is of several");
     }
 }

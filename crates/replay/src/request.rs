@@ -39,6 +39,10 @@ pub enum Operation {
     SetLength,
     /// Deleted it; likewise.
     Delete,
+    /// Asked for its size and times; likewise.
+    Stat,
+    /// Asked for it to be durable; likewise.
+    Sync,
     /// The trace does not tell, or it was something else.
     Unknown,
 }
@@ -54,6 +58,8 @@ impl Operation {
             Operation::Close => "close",
             Operation::SetLength => "set-length",
             Operation::Delete => "delete",
+            Operation::Stat => "stat",
+            Operation::Sync => "sync",
             Operation::Unknown => "unknown",
         }
     }
@@ -61,12 +67,14 @@ impl Operation {
 
 impl Operation {
     /// Those that neither read nor write.
-    pub(crate) const LIVES: [Operation; 5] = [
+    pub(crate) const LIVES: [Operation; 7] = [
         Operation::Create,
         Operation::Open,
         Operation::Close,
         Operation::SetLength,
         Operation::Delete,
+        Operation::Stat,
+        Operation::Sync,
     ];
 
     /// Whether it reads or writes, as far as is known, and does not make or end something.

@@ -237,3 +237,20 @@ fn what_a_format_cannot_hold_is_said() {
         assert!(oracle.contains(what), "{oracle}");
     }
 }
+
+#[test]
+fn a_recorded_trace_without_latencies_says_so() {
+    let place = Place::new();
+    for (name, latency) in [("without", 0), ("with", 7)] {
+        let text =
+            format!("time,id,size,op,client,latency\n0,1,9,read,1,0\n1,2,9,read,2,{latency}\n");
+        fs::write(place.path("load.csv"), text).expect("writable");
+        let converted = place.convert("load.csv", &Cut::default(), Format::Terrace, name);
+        let is_of_one = converted.notes.concat().contains("is taken for that of one");
+        assert_eq!(is_of_one, latency == 0, "{:?}", converted.notes);
+        let mut trace = Trace::open(&place.path(name), &Options::default()).expect("a trace");
+        Population::read(&mut trace, &mut |_| {}).expect("readable");
+        let is_noted = trace.notes().concat().contains("no request has a latency");
+        assert_eq!(is_noted, latency == 0, "{:?}", trace.notes());
+    }
+}

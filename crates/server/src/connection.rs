@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use terrace_core::{Access, Atomicity, Buffer, Error, ErrorKind, Persistency, Result};
 use terrace_transport::{Incoming, Spin, Transport, random_bytes};
@@ -20,11 +20,11 @@ use terrace_wire::{
 use crate::buffers::Room;
 use crate::counts::RequestKind;
 use crate::pace::Pace;
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, Reader};
 use crate::sending::Sending;
-use crate::server::Shared;
 use crate::service::{Call, Caller};
 use crate::session::{Session, Turn};
+use crate::shared::Shared;
 use crate::work::{Done, Work, reads_bytes, reads_max};
 
 /// Payloads up to this length need no room of the server's buffers.
@@ -35,8 +35,6 @@ const BUFFER_BYTES_MAX: usize = 8 << 20;
 
 /// Most bytes that a request may bring which must be whole before they are used.
 const WHOLE_BYTES_MAX: usize = 32 << 20;
-
-pub(crate) type Reader = FrameReader<Incoming<Arc<dyn Transport>>>;
 
 /// A connection, as others of the server see it.
 pub(crate) struct Connection {
@@ -49,6 +47,8 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     /// Requests that wait for storage.
     waiting: AtomicUsize,
+    /// Notified when none waits any more.
+    none_waits: (Mutex<()>, Condvar),
     pace: Pace,
 }
 
@@ -61,13 +61,32 @@ impl Connection {
             is_stranger: AtomicBool::new(true),
             is_sent_away: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            none_waits: (Mutex::default(), Condvar::new()),
             pace: Pace::default(),
         }
     }
 
     /// Whether requests still wait for storage.
-    pub(crate) fn is_waiting(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Blocks until no request waits for storage.
+    pub(crate) fn await_storage(&self) {
+        let (lock, none_waits) = &self.none_waits;
+        let locked = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = none_waits.wait_while(locked, |()| self.is_waiting());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// A request that waited for storage has its answer.
+    fn end_wait(&self) {
+        if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let (lock, none_waits) = &self.none_waits;
+            // Under the lock, so that a thread that looks at the number and then waits is woken.
+            let _locked = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            none_waits.notify_all();
+        }
     }
 
     /// Serves the peer until the connection ends. Errors are the end of it.
@@ -120,7 +139,7 @@ impl Connection {
         // Before the answer: an authenticated client is not counted among the strangers any more,
         // not while it waits for the end of its last session, either.
         self.is_stranger.store(false, Ordering::Release);
-        let session = shared.join(proof.session, proof.access)?;
+        let session = shared.sessions.join(proof.session, proof.access, &shared.limits)?;
         let welcome = Welcome {
             proof: answer,
             store_id: shared.service.store_id(),
@@ -346,7 +365,7 @@ impl Connection {
         let waiting = self.waiting.fetch_add(1, Ordering::AcqRel);
         let may = waiting < shared.limits.waiting_max;
         if !may {
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.end_wait();
         }
         may
     }
@@ -757,7 +776,9 @@ struct Later {
 
 impl Later {
     fn carry_out(self, shared: &Arc<Shared>, operations: Vec<Operation>, payload: Buffer) {
-        let work = move |shared: &Arc<Shared>| {
+        let shared_by_work = Arc::clone(shared);
+        let work = move || {
+            let shared = &*shared_by_work;
             let work = Work {
                 service: &*shared.service,
                 session: &self.session,
@@ -781,10 +802,8 @@ impl Later {
                 // half a frame, and the others do not wait for it, too.
                 self.connection.transport.shutdown(std::net::Shutdown::Both);
             }
-            if self.connection.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-                shared.waited();
-            }
+            self.connection.end_wait();
         };
-        shared.workers.run(shared, Box::new(work));
+        shared.workers.run(Box::new(work));
     }
 }

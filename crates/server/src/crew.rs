@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads of a server: its end is when all of them have let go of what is served.
 
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::Clock;
+
+/// Address space for the stack of a thread; what is not used costs nothing.
+const STACK_BYTES: usize = 1 << 20;
 
 /// Counts threads.
 #[derive(Debug, Default)]
@@ -15,11 +19,27 @@ pub(crate) struct Crew {
 
 /// A thread of the crew, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Member(Arc<Crew>);
+struct Member(Arc<Crew>);
 
 impl Crew {
+    /// Does something on a thread of the crew.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let member = self.join();
+        let work = move || {
+            // In this order: what the work owns is dropped when it returns, so that a thread that is not
+            // counted any more uses nothing of what is served.
+            work();
+            drop(member);
+        };
+        std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map(drop)
+    }
+
     /// To be called before the thread begins, and dropped by it, as the last of all that it has.
-    pub(crate) fn join(self: &Arc<Self>) -> Member {
+    fn join(self: &Arc<Self>) -> Member {
         *self.count() += 1;
         Member(Arc::clone(self))
     }

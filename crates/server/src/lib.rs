@@ -17,6 +17,8 @@ mod sending;
 mod server;
 mod service;
 mod session;
+mod sessions;
+mod shared;
 mod work;
 mod workers;
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The payload of a request, piece by piece.
 
-use terrace_core::{Buffer, Error, Result};
-use terrace_wire::{Header, Kind, Next, PIECE_BYTES_MAX};
+use std::sync::Arc;
 
-use crate::connection::Reader;
+use terrace_core::{Buffer, Error, Result};
+use terrace_transport::{Incoming, Transport};
+use terrace_wire::{FrameReader, Header, Kind, Next, PIECE_BYTES_MAX};
+
+/// Reads the frames of a connection.
+pub(crate) type Reader = FrameReader<Incoming<Arc<dyn Transport>>>;
 
 /// The payload of a request, as it comes.
 pub(crate) struct Pieces<'a> {

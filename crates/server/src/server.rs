@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The server: accepts connections, and keeps what they share.
+//! The server: accepts connections, and ends them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use terrace_core::{Access, Applied, Clock, Error, ErrorKind, Result};
-use terrace_transport::{Endpoint, Listener, ServerTls, Socket, Transport, random_bytes};
-use terrace_wire::{Failure, Kind, Openings, Secret, VERSION_TELLS_OPENINGS, small_frame};
+use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
+use terrace_transport::{Endpoint, Listener, ServerTls, Socket, Transport};
+use terrace_wire::{Failure, Kind, Secret, small_frame};
 
-use crate::buffers::Buffers;
 use crate::connection::Connection;
-use crate::counts::{Counts, RequestsReport};
-use crate::crew::Crew;
+use crate::counts::RequestsReport;
 use crate::limits::Limits;
 use crate::service::Service;
-use crate::session::Session;
-use crate::workers::Workers;
+use crate::shared::Shared;
 
 /// Linux's numbers of what a lack of descriptors is reported as: `EMFILE` and `ENFILE`.
 const MFILE: i32 = 24;
@@ -33,44 +29,21 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How often strangers and sessions without connections are looked at.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
-/// Address space for the stack of a connection's thread; what is not used costs nothing.
-const STACK_BYTES: usize = 1 << 20;
-
 /// Serves one store until it is dropped or [`Server::end`] is called.
 pub struct Server {
-    shared: Arc<Shared>,
+    acceptor: Arc<Acceptor>,
 }
 
-/// What all connections of a server share.
-pub(crate) struct Shared {
-    pub(crate) service: Arc<dyn Service>,
-    pub(crate) limits: Limits,
-    pub(crate) secret: Option<Secret>,
-    pub(crate) buffers: Arc<Buffers>,
-    pub(crate) counts: Counts,
-    pub(crate) clock: Arc<dyn Clock>,
-    sessions: Mutex<Sessions>,
-    /// Notified when what the service kept for a session is dropped.
-    dropped: Condvar,
+/// Accepts connections, and ends them.
+struct Acceptor {
+    shared: Arc<Shared>,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     /// Notified when a connection came or ended.
     ended: Condvar,
     next_connection: AtomicU64,
-    is_over: AtomicBool,
     listeners: Mutex<Vec<Arc<Listener>>>,
-    crew: Arc<Crew>,
-    pub(crate) workers: Workers,
     /// Whether a thread looks after strangers and sessions: none does before the first came.
     is_swept: AtomicBool,
-}
-
-/// Sessions by their numbers.
-#[derive(Default)]
-struct Sessions {
-    live: HashMap<u64, Arc<Session>>,
-    /// Those that have ended, and for which the service still keeps something: a client that comes
-    /// back would be in its own way.
-    ending: HashSet<u64>,
 }
 
 /// What a server does at the moment, and did so far.
@@ -105,25 +78,15 @@ impl Server {
         limits: Limits,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let shared = Arc::new(Shared {
-            service,
-            limits,
-            secret,
-            buffers: Arc::new(Buffers::new(limits.buffers_bytes_max, limits.stall_max)),
-            counts: Counts::default(),
-            clock,
-            sessions: Mutex::default(),
-            dropped: Condvar::new(),
+        let acceptor = Acceptor {
+            shared: Arc::new(Shared::new(service, secret, limits, clock)),
             connections: Mutex::default(),
             ended: Condvar::new(),
             next_connection: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
             listeners: Mutex::default(),
-            crew: Arc::default(),
-            workers: Workers::default(),
             is_swept: AtomicBool::new(false),
-        });
-        Self { shared }
+        };
+        Self { acceptor: Arc::new(acceptor) }
     }
 
     /// Listens, and serves every client that connects from now on. Returns where: a port that was
@@ -158,33 +121,32 @@ impl Server {
     ) -> Result<Endpoint> {
         let listener = Arc::new(Listener::bind(endpoint)?);
         let endpoint = listener.endpoint().clone();
-        lock(&self.shared.listeners).push(Arc::clone(&listener));
-        let accept = move |shared: &Arc<Shared>| shared.accept(&listener, &wrap);
-        self.shared
-            .spawn("terrace-accept", accept)
+        lock(&self.acceptor.listeners).push(Arc::clone(&listener));
+        self.acceptor
+            .spawn("terrace-accept", move |acceptor| acceptor.accept(&listener, &wrap))
             .map_err(|error| Error::from_io("serve the store", error))?;
         Ok(endpoint)
     }
 
     /// Serves a connection that came some other way.
     pub fn serve(&self, transport: Arc<dyn Transport>) {
-        self.shared.admit(transport);
+        self.acceptor.admit(transport);
     }
 
     /// What it does at the moment, and did so far.
     pub fn status(&self) -> Status {
-        self.shared.status()
+        self.acceptor.status()
     }
 
     /// How long requests took, and what failed.
     pub fn requests(&self) -> RequestsReport {
-        self.shared.counts.report()
+        self.acceptor.shared.counts.report()
     }
 
     /// Ends: refuses new connections, lets running requests end, for a bounded time, and closes
     /// all connections. Calling it again does nothing.
     pub fn end(&self) {
-        self.shared.end();
+        self.acceptor.end();
     }
 }
 
@@ -194,22 +156,15 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
+impl Acceptor {
     /// Does something on a thread of its own, which the end of the server waits for.
-    pub(crate) fn spawn(
+    fn spawn(
         self: &Arc<Self>,
         name: &str,
-        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+        work: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> io::Result<()> {
-        let (shared, member) = (Arc::clone(self), self.crew.join());
-        let work = move || {
-            work(&shared);
-            // In this order: a connection that is not counted any more uses nothing of what is
-            // served.
-            drop(shared);
-            drop(member);
-        };
-        std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map(drop)
+        let acceptor = Arc::clone(self);
+        self.shared.crew.spawn(name, move || work(&acceptor))
     }
 
     fn accept(
@@ -221,11 +176,11 @@ impl Shared {
             let socket = listener.accept();
             wrap(socket.map_err(|error| Error::from_io("accept a connection", error))?)
         };
-        while !self.is_over.load(Ordering::Acquire) {
+        while !self.shared.is_over() {
             match accept() {
                 Ok(transport) => self.admit(transport),
                 // Mostly a lack of descriptors: some are free again a moment later.
-                Err(error) if !self.is_over.load(Ordering::Acquire) => {
+                Err(error) if !self.shared.is_over() => {
                     let limit = match error.os_error() {
                         Some(MFILE) => {
                             ": RLIMIT_NOFILE of the server is reached (ulimit -n, LimitNOFILE=)"
@@ -237,7 +192,7 @@ impl Shared {
                     tracing::warn!(
                         error, address = %listener.endpoint(), "a connection was not accepted{limit}"
                     );
-                    self.clock.sleep(PAUSE);
+                    self.shared.clock.sleep(PAUSE);
                 }
                 Err(_) => {}
             }
@@ -246,10 +201,9 @@ impl Shared {
 
     /// Takes a connection in and serves it on a thread of its own, unless there are too many.
     fn admit(self: &Arc<Self>, transport: Arc<dyn Transport>) {
-        let connection = Arc::new(Connection::new(transport, self.clock.now_ns()));
+        let connection = Arc::new(Connection::new(transport, self.shared.clock.now_ns()));
         let mut connections = lock(&self.connections);
-        if self.is_over.load(Ordering::Acquire) || connections.len() >= self.limits.connections_max
-        {
+        if self.shared.is_over() || connections.len() >= self.shared.limits.connections_max {
             drop(connections);
             self.turn_away(&connection);
             return;
@@ -261,19 +215,19 @@ impl Shared {
             .filter(|one| !one.is_sent_away.load(Ordering::Acquire))
             .map(|one| (one.since_ns, Arc::clone(one)))
             .collect();
-        if strangers.len() >= self.limits.strangers_max
+        if strangers.len() >= self.shared.limits.strangers_max
             && let Some((_, oldest)) = strangers.iter().min_by_key(|(since_ns, _)| *since_ns)
         {
             // A peer that floods the server with connections crowds out itself first.
             oldest.is_sent_away.store(true, Ordering::Release);
             oldest.transport.shutdown(Shutdown::Both);
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.shared.counts.refused.fetch_add(1, Ordering::Relaxed);
         }
         let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
         connections.insert(number, Arc::clone(&connection));
         drop(connections);
         let spawned =
-            self.spawn("terrace-client", move |shared| shared.converse(number, &connection));
+            self.spawn("terrace-client", move |acceptor| acceptor.converse(number, &connection));
         if let Err(error) = spawned {
             // The connection is closed with its last owner, and the peer sees that.
             tracing::warn!(%error, "a connection has no thread");
@@ -286,8 +240,8 @@ impl Shared {
         if self.is_swept.swap(true, Ordering::AcqRel) {
             // It may be asleep.
             self.ended.notify_all();
-        } else if let Err(error) = self.spawn("terrace-sweep", |shared| shared.sweep()) {
-            tracing::warn!(%error, "nobody looks after strangers until the next connection");
+        } else if let Err(error) = self.spawn("terrace-sweep", |acceptor| acceptor.sweep()) {
+            tracing::warn!(%error, "clients that do not introduce themselves are kept until the next connection");
             self.is_swept.store(false, Ordering::Release);
         }
     }
@@ -295,22 +249,18 @@ impl Shared {
     fn converse(self: &Arc<Self>, number: u64, connection: &Arc<Connection>) {
         let peer = connection.transport.peer();
         tracing::debug!(peer, connection = number, "connected");
-        match connection.converse(self) {
+        match connection.converse(&self.shared) {
             Ok(()) => tracing::debug!(peer, connection = number, "disconnected"),
             Err(error) if error.kind() == ErrorKind::Denied => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                self.shared.counts.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(peer, connection = number, error = error.chain(), "refused");
             }
             Err(error) => {
                 tracing::info!(peer, connection = number, error = error.chain(), "connection lost");
             }
         }
-        let mut connections = lock(&self.connections);
-        while connection.is_waiting() {
-            connections = self.ended.wait(connections).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(connections);
-        if self.is_over() {
+        connection.await_storage();
+        if self.shared.is_over() {
             // All that was read as a whole has its answer by now, and nothing more is read.
             connection.sending.last_word();
         }
@@ -322,8 +272,8 @@ impl Shared {
     }
 
     fn turn_away(&self, connection: &Connection) {
-        self.counts.refused.fetch_add(1, Ordering::Relaxed);
-        let error = match self.is_over() {
+        self.shared.counts.refused.fetch_add(1, Ordering::Relaxed);
+        let error = match self.shared.is_over() {
             true => {
                 // A client that waits for a server waits for the next one.
                 let kind = ErrorKind::Unreachable { applied: Applied::No };
@@ -331,7 +281,7 @@ impl Shared {
             }
             false => Error::new(ErrorKind::Busy, "serve a connection")
                 .because("there are too many")
-                .with("connections_max", self.limits.connections_max),
+                .with("connections_max", self.shared.limits.connections_max),
         };
         // This thread must not block: what does not fit the socket's buffer is not sent.
         let _ = connection.transport.set_write_timeout(Some(Duration::from_millis(1)));
@@ -339,73 +289,13 @@ impl Shared {
         let _ = connection.sending.frame(Kind::Failed, 0, &head, b"", false);
     }
 
-    /// Which opening of the store is served, for a client of this version.
-    pub(crate) fn openings(&self, version: u16) -> Openings {
-        let openings = (version >= VERSION_TELLS_OPENINGS).then(|| self.service.openings());
-        openings.unwrap_or_default()
-    }
-
-    /// Whether it is about to end.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
-    }
-
-    /// No request of a connection waits for storage any more.
-    pub(crate) fn waited(&self) {
-        // Under the lock, so that a thread that looks at it and then waits is woken.
-        let _connections = lock(&self.connections);
-        self.ended.notify_all();
-    }
-
-    /// The session of this number.
-    pub(crate) fn join(&self, number: u64, access: Access) -> Result<Arc<Session>> {
-        let is_ending = |sessions: &mut Sessions| sessions.ending.contains(&number);
-        let sessions = lock(&self.sessions);
-        // Not for as long as the client waits: it is to hear why.
-        let wait_max = self.limits.greeting_time_max / 2;
-        let waited = self.dropped.wait_timeout_while(sessions, wait_max, is_ending);
-        let mut sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if is_ending(&mut sessions) {
-            // It may try again.
-            let kind = ErrorKind::Unreachable { applied: Applied::No };
-            return Err(Error::new(kind, "begin a session")
-                .because("the one before it of the same client has not ended so far"));
-        }
-        let sessions = &mut sessions.live;
-        if let Some(session) = sessions.get(&number) {
-            if session.access != access {
-                return Err(Error::new(ErrorKind::Denied, "join a session")
-                    .because("it was begun for another kind of access"));
-            }
-            session.connections.fetch_add(1, Ordering::AcqRel);
-            return Ok(Arc::clone(session));
-        }
-        if sessions.len() >= self.limits.sessions_max {
-            return Err(Error::new(ErrorKind::Busy, "begin a session")
-                .because("there are too many")
-                .with("sessions_max", self.limits.sessions_max));
-        }
-        let mut life = [0; 8];
-        random_bytes(&mut life)?;
-        let session = Arc::new(Session::new(access, u64::from_le_bytes(life), &self.limits));
-        session.connections.fetch_add(1, Ordering::AcqRel);
-        sessions.insert(number, Arc::clone(&session));
-        Ok(session)
-    }
-
-    /// A connection does not use its session any more.
-    pub(crate) fn leave(&self, session: &Session) {
-        session.left_ns.store(self.clock.now_ns(), Ordering::Release);
-        session.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-
     /// Ends strangers that take too long, and sessions whose clients did not come back. Sleeps as
     /// long as there are none of either.
     fn sweep(&self) {
         // A connection that begins or ends takes this lock before it wakes this thread.
         let mut connections = lock(&self.connections);
-        while !self.is_over.load(Ordering::Acquire) {
-            let now_ns = self.clock.now_ns();
+        while !self.shared.is_over() {
+            let now_ns = self.shared.clock.now_ns();
             let is_older = |since_ns: u64, than: Duration| {
                 now_ns.saturating_sub(since_ns) >= than.as_nanos() as u64
             };
@@ -413,40 +303,18 @@ impl Shared {
             for connection in connections.values() {
                 if connection.is_stranger.load(Ordering::Acquire) {
                     is_needed = true;
-                    if is_older(connection.since_ns, self.limits.greeting_time_max) {
+                    if is_older(connection.since_ns, self.shared.limits.greeting_time_max) {
                         connection.transport.shutdown(Shutdown::Both);
                     }
                 }
             }
-            let mut ended = Vec::new();
-            let mut sessions = lock(&self.sessions);
-            sessions.live.retain(|number, session| {
-                if session.connections.load(Ordering::Acquire) > 0 {
-                    return true;
-                }
-                let is_kept =
-                    !is_older(session.left_ns.load(Ordering::Acquire), self.limits.linger);
-                is_needed |= is_kept;
-                if !is_kept {
-                    ended.push((*number, Arc::clone(session)));
-                }
-                is_kept
-            });
-            sessions.ending.extend(ended.iter().map(|(number, _)| *number));
-            drop(sessions);
-            connections = if !ended.is_empty() {
+            let is_left_long = |left_ns: u64| is_older(left_ns, self.shared.limits.linger);
+            let (expired, is_any_left) = self.shared.sessions.expire(is_left_long);
+            is_needed |= is_any_left;
+            connections = if !expired.is_empty() {
                 // Outside the lock: closing their objects may block.
                 drop(connections);
-                // Of all of them first: others wait for that, be it locks.
-                for (number, session) in &ended {
-                    let dropped = catch_unwind(AssertUnwindSafe(|| session.kept.end()));
-                    lock(&self.sessions).ending.remove(number);
-                    self.dropped.notify_all();
-                    if dropped.is_err() {
-                        tracing::error!("what was kept for a client could not be dropped");
-                    }
-                }
-                drop(ended);
+                self.shared.sessions.end(expired);
                 lock(&self.connections)
             } else if is_needed {
                 let waited = self.ended.wait_timeout(connections, SWEEP_EVERY);
@@ -458,7 +326,7 @@ impl Shared {
     }
 
     fn end(&self) {
-        if self.is_over.swap(true, Ordering::AcqRel) {
+        if !self.shared.begin_end() {
             return;
         }
         for listener in lock(&self.listeners).drain(..) {
@@ -468,23 +336,25 @@ impl Shared {
         self.ended.notify_all();
         for connection in connections.values() {
             // Nothing more is read; what runs is finished, and the rest of the frames say so.
-            connection.sending.farewell(self.limits.stall_max);
+            connection.sending.farewell(self.shared.limits.stall_max);
             connection.transport.shutdown(Shutdown::Read);
         }
         drop(connections);
-        self.workers.end();
-        let deadline_ns =
-            self.clock.now_ns().saturating_add(self.limits.drain_time_max.as_nanos() as u64);
-        if !self.crew.wait(&*self.clock, deadline_ns) {
+        self.shared.workers.end();
+        let deadline_ns = self
+            .shared
+            .clock
+            .now_ns()
+            .saturating_add(self.shared.limits.drain_time_max.as_nanos() as u64);
+        if !self.shared.crew.wait(&*self.shared.clock, deadline_ns) {
             let connections = lock(&self.connections);
             tracing::warn!(connections = connections.len(), "requests did not end in time");
             for connection in connections.values() {
                 connection.transport.shutdown(Shutdown::Both);
             }
         }
-        self.service.ends();
-        let sessions = std::mem::take(&mut lock(&self.sessions).live);
-        drop(sessions);
+        self.shared.service.ends();
+        self.shared.sessions.clear();
     }
 
     fn status(&self) -> Status {
@@ -495,18 +365,18 @@ impl Shared {
                 false => connections += 1,
             }
         }
-        let sessions: Vec<_> = lock(&self.sessions).live.values().map(Arc::clone).collect();
+        let sessions = self.shared.sessions.all();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Status {
             connections,
             strangers,
             sessions: sessions.len() as u64,
             handles: sessions.iter().map(|session| session.handle_count() as u64).sum(),
-            requests: count(&self.counts.requests),
-            operations: count(&self.counts.operations),
-            received_bytes: count(&self.counts.received_bytes),
-            sent_bytes: count(&self.counts.sent_bytes),
-            refused: count(&self.counts.refused),
+            requests: count(&self.shared.counts.requests),
+            operations: count(&self.shared.counts.operations),
+            received_bytes: count(&self.shared.counts.received_bytes),
+            sent_bytes: count(&self.shared.counts.sent_bytes),
+            refused: count(&self.shared.counts.refused),
         }
     }
 }

@@ -330,7 +330,7 @@ impl Work<'_> {
         let (mut created_ns, mut label) = (0, Arc::default());
         let handle = self.session.keep(|| {
             let object = self.backend().open(&opening.key, &self.how(opening))?;
-            created_ns = object.stat()?.created_ns;
+            created_ns = object.created_ns()?;
             label = object.label().unwrap_or_default();
             Ok(object.into())
         })?;
@@ -341,7 +341,7 @@ impl Work<'_> {
         let mut created_ns = 0;
         let handle = self.session.keep(|| {
             let draft = self.backend().draft(&opening.key, &self.how(opening))?;
-            created_ns = draft.object().stat()?.created_ns;
+            created_ns = draft.object().created_ns()?;
             Ok(draft.into())
         })?;
         Ok(Opened { handle, created_ns, label: Arc::clone(&opening.label) })

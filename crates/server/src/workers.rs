@@ -6,16 +6,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::server::Shared;
+use crate::crew::Crew;
 
 /// How long a thread stays without work.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
-type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads of a server for requests that wait for storage.
-#[derive(Default)]
 pub(crate) struct Workers {
+    crew: Arc<Crew>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -25,6 +25,7 @@ struct State {
     /// Never more than there are threads without work, each of which takes one.
     jobs: VecDeque<Job>,
     idle: usize,
+    is_over: bool,
 }
 
 fn taken(job: &Mutex<Option<Job>>) -> Option<Job> {
@@ -32,8 +33,12 @@ fn taken(job: &Mutex<Option<Job>>) -> Option<Job> {
 }
 
 impl Workers {
+    pub(crate) fn new(crew: Arc<Crew>) -> Self {
+        Self { crew, state: Mutex::default(), changed: Condvar::new() }
+    }
+
     /// Has a thread do it now, however many there are then: this one, where none can be begun.
-    pub(crate) fn run(&self, shared: &Arc<Shared>, job: Job) {
+    pub(crate) fn run(self: &Arc<Self>, job: Job) {
         let mut state = self.state();
         if state.idle > state.jobs.len() {
             state.jobs.push_back(job);
@@ -43,39 +48,39 @@ impl Workers {
         }
         drop(state);
         let kept = Arc::new(Mutex::new(Some(job)));
-        let own = Arc::clone(&kept);
-        let begun = shared.spawn("terrace-waiting", move |shared| {
+        let (own, workers) = (Arc::clone(&kept), Arc::clone(self));
+        let begun = self.crew.spawn("terrace-waiting", move || {
             let mut next = taken(&own);
             while let Some(job) = next {
-                job(shared);
-                next = shared.workers.next(shared);
+                job();
+                next = workers.next();
             }
         });
         if let Err(error) = begun {
             tracing::debug!(%error, "a request that waits for storage has no thread of its own");
             if let Some(job) = taken(&kept) {
-                job(shared);
+                job();
             }
         }
     }
 
-    /// Lets threads go that have no work.
+    /// Lets threads go that have no work, now and from now on.
     pub(crate) fn end(&self) {
-        drop(self.state());
+        self.state().is_over = true;
         self.changed.notify_all();
     }
 
-    fn next(&self, shared: &Shared) -> Option<Job> {
+    fn next(&self) -> Option<Job> {
         let mut state = self.state();
         // Those without work may be asleep still.
         if let Some(job) = state.jobs.pop_front() {
             return Some(job);
         }
-        if shared.is_over() {
+        if state.is_over {
             return None;
         }
         state.idle += 1;
-        let is_idle = |state: &mut State| state.jobs.is_empty() && !shared.is_over();
+        let is_idle = |state: &mut State| state.jobs.is_empty() && !state.is_over;
         let waited = self.changed.wait_timeout_while(state, IDLE_MAX, is_idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.idle -= 1;

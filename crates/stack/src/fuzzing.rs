@@ -4,11 +4,12 @@
 
 use terrace_core::Result;
 
-use crate::catalog::{self, GarbageRow};
-use crate::format::FORMAT_VERSION;
-use crate::header::Header;
-use crate::history;
-use crate::record::{Record, TierNumbers};
+use crate::catalog::format::FORMAT_VERSION;
+use crate::catalog::header::Header;
+use crate::catalog::map::{self, GarbageRow};
+use crate::catalog::record::{Record, TierNumbers};
+use crate::catalog::versions::{KeptRow, Marker, Version};
+use crate::migrate::history;
 use crate::shared::promises::PromiseRow;
 
 /// Reads a record, and returns the bytes that it is written as.
@@ -19,9 +20,12 @@ pub const RECORDS: &[(&str, Reencode)] = &[
     ("object", |bytes| Ok(Record::decode(bytes, &tiers())?.encode(&tiers()))),
     ("header", reencode_header),
     ("garbage", |bytes| Ok(GarbageRow::decode(bytes, &tiers())?.encode(&tiers()))),
-    ("superblock", |bytes| Ok(catalog::encode_superblock(&catalog::decode_superblock(bytes)?))),
+    ("superblock", |bytes| Ok(map::encode_superblock(&map::decode_superblock(bytes)?))),
     ("history", reencode_history),
     ("promise", |bytes| Ok(PromiseRow::decode(bytes)?.encode())),
+    ("version", |bytes| Ok(Version::decode(0, bytes)?.encode())),
+    ("kept", |bytes| Ok(KeptRow::decode(bytes, &tiers())?.encode(&tiers()))),
+    ("marker", |bytes| Ok(Marker::decode(bytes)?.encode())),
 ];
 
 /// A history of the version before is written in the present one; what that says must be the same.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Builds a [`NumberHasher`].
 pub(crate) type Numbers = BuildHasherDefault<NumberHasher>;
 
-/// For keys that are numbers of our own, or hashes already. Nobody outside chooses them, so they
+/// For keys that are numbers of our own, or hashes already. They are not chosen from outside, so they
 /// need no secret.
 #[derive(Debug, Default)]
 pub(crate) struct NumberHasher(u64);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use terrace_core::{Kv, KvRange, Pair, Persistency, Result, Ticket, Txn};
 
-use crate::catalog::application_prefix;
+use crate::catalog::map::application_prefix;
 use crate::shared::Shared;
 
 /// The pairs of a namespace. Keys are shorter than an engine's by the length of the namespace and
@@ -91,7 +91,7 @@ impl Kv for Pairs {
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.shared.catalog.wait(ticket)
+        self.shared.wait_for(ticket, self.shared.settings.persistency.max(Persistency::Storage))
     }
 }
 

@@ -23,6 +23,9 @@ pub struct TierReport {
     /// How its files are written: `in-place`, or `whole` where each is written once.
     #[serde(default = "in_place")]
     pub writes: String,
+    /// Whether its objects are compressed or encrypted: what they take is accounted, not their length.
+    #[serde(default)]
+    pub packed: bool,
     /// What it may hold; `None` without a bound.
     pub capacity_bytes: Option<u64>,
     /// Bytes of primaries.
@@ -33,13 +36,19 @@ pub struct TierReport {
     pub copy_bytes: u64,
     /// Bytes that are superseded and not yet deleted.
     pub garbage_bytes: u64,
+    /// Bytes of versions: superseded or deleted, and kept for a time.
+    #[serde(default)]
+    pub kept_bytes: u64,
+    /// For how long; `None` where nothing is kept.
+    #[serde(default)]
+    pub keep_deleted_ns: Option<u64>,
     /// Primary segments.
     pub segments: u64,
     /// Latency as configured.
     pub latency_ns: u64,
-    /// Read bandwidth as configured; `None` where nothing was said.
+    /// Read bandwidth as configured; `None` where it is not.
     pub read_bytes_per_s: Option<f64>,
-    /// Write bandwidth as configured; `None` where nothing was said.
+    /// Write bandwidth as configured; `None` where it is not.
     pub write_bytes_per_s: Option<f64>,
     /// Power when nothing happens.
     pub idle_w: f64,
@@ -194,9 +203,13 @@ pub struct SegmentReport {
     pub start_bytes: u64,
     /// Its length.
     pub size_bytes: u64,
-    /// What its bytes take of the tier and of a quota: less than the length where it has holes.
+    /// What its bytes take of the tier and of a quota: less than the length where it has holes, or its tier
+    /// packs.
     #[serde(default)]
     pub allocated_bytes: u64,
+    /// Whether it is compressed or encrypted there.
+    #[serde(default)]
+    pub packed: bool,
     /// Room behind its end that was promised to it.
     #[serde(default)]
     pub promised_bytes: u64,
@@ -214,7 +227,7 @@ pub struct SegmentReport {
     /// The migration that waits or runs.
     pub moving: Option<MoveReport>,
     /// How it is held in its file, and so does not move: `reading`, `writing`, or `left`, where
-    /// nobody holds it any more and somebody can still write to the file.
+    /// there is no holder any more and the file can still be written to.
     #[serde(default)]
     pub held: Option<String>,
     /// What was done to it, newest last; bounded.
@@ -226,7 +239,7 @@ pub struct SegmentReport {
 pub struct HistoryReport {
     /// When, nanoseconds since 1970.
     pub wall_ns: u64,
-    /// Who decided: `placer`, `policy lru`, `user`, `stack`.
+    /// What decided: `placer`, `policy lru`, `user`, `stack`.
     pub by: String,
     /// What happened: `placed`, `moved`, `copied`, `spilled`, `dropped copy`, `refused: …`.
     pub what: String,
@@ -327,7 +340,7 @@ pub struct MoveReport {
     pub state: String,
     /// How it ended, as [`terrace_core::Outcome::word`]; `None` before that.
     pub outcome: Option<String>,
-    /// The reason given by whoever asked for it.
+    /// The reason that came with the request.
     pub reason: String,
     /// Its length.
     pub size_bytes: u64,
@@ -350,6 +363,10 @@ pub struct PolicyReport {
     pub after_events: u64,
     /// … and this often.
     pub every_ns: u64,
+    /// `after` or `before`: when accesses become events, seen from their I/O. Empty
+    /// in a report of a version that had `after` alone.
+    #[serde(default)]
+    pub post_events: String,
     /// Its parameters.
     pub parameters: Vec<ParameterReport>,
     /// Calls of `plan`.
@@ -470,7 +487,7 @@ pub struct ScrubReport {
     pub medium_bytes: u64,
     /// Checksums that were recorded for the first time since a write.
     pub recorded: u64,
-    /// Segments and files that said nothing: written, moved or deleted meanwhile, or offline.
+    /// Segments and files without a result: written, moved or deleted meanwhile, or offline.
     pub skipped: u64,
     /// Whether it came to the end.
     pub is_complete: bool,
@@ -485,13 +502,13 @@ pub struct ScrubReport {
 /// When a store was scrubbed, and how far it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// How often it is scrubbed in the background; `None`: only when somebody asks.
+    /// How often it is scrubbed in the background; `None`: only on request.
     pub every_ns: Option<u64>,
     /// How fast it is read then.
     pub bytes_per_s: f64,
     /// Whether it is read in the background at this moment.
     pub is_running: bool,
-    /// Whether it is read because somebody asked for that: the background waits.
+    /// Whether it is read on request: the background waits.
     pub is_asked: bool,
     /// The scrub in the background that has begun and not ended, as of its last note.
     pub begun: Option<ScrubSummary>,
@@ -569,6 +586,9 @@ pub struct RebuildReport {
     pub pairs: u64,
     /// Files that no object needs; the next opening deletes them.
     pub superseded: u64,
+    /// Earlier and deleted values of objects that tiers keep.
+    #[serde(default)]
+    pub versions: u64,
     /// What could not be brought back or was left alone.
     pub problems: Vec<Problem>,
     /// What was done beside taking files for what they say they are.
@@ -616,6 +636,45 @@ pub struct RecordingReport {
     pub lost_records: u64,
     /// Files of the directory that were deleted so far to keep the bound.
     pub deleted_files: u64,
-    /// Why it was not recorded to its end: what the trace's disk said.
+    /// Why it was not recorded to its end: the error of the trace's disk.
     pub failure: Option<String>,
+}
+
+/// A value that an object had, and that a tier keeps for a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionReport {
+    /// Names it.
+    pub version: String,
+    /// The object.
+    pub key: String,
+    /// Why it is not the present value: `changed`, `replaced` or `deleted`. One that is `changed` may be the
+    /// present value still, where a part of the object was only moved.
+    pub end: String,
+    /// When that was, nanoseconds since 1970.
+    pub ended_ns: u64,
+    /// When the object was created.
+    pub created_ns: u64,
+    /// Until when it is kept at least; `None` where a tier that is missing has a part of it.
+    pub kept_until_ns: Option<u64>,
+    /// Its length.
+    pub size_bytes: u64,
+    /// The tiers that have its bytes.
+    pub tiers: Vec<String>,
+    /// Whether all of its bytes are there.
+    pub is_whole: bool,
+    /// The parts that are not.
+    pub missing: Vec<MissingPart>,
+}
+
+/// A part of a version whose bytes are not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingPart {
+    /// Where it begins.
+    pub start_bytes: u64,
+    /// Its length.
+    pub length_bytes: u64,
+    /// The tier that had it.
+    pub tier: String,
+    /// Why it is not there.
+    pub reason: String,
 }

@@ -71,7 +71,7 @@ pub(crate) fn replace(file: &Path, before: &str, after: &str) -> Result<()> {
 }
 
 /// The text of a configuration with a change. One that has no policy gets one only by
-/// [`Change::Policy`]: there is nothing to be said about what stands in for it.
+/// [`Change::Policy`]: a change of the default policy has no section to go to.
 pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<String> {
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         Error::invalid(OPERATION, "it can no longer be read").with("file", origin).caused_by(error)

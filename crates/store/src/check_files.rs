@@ -10,42 +10,14 @@ use terrace_fs::{
 };
 
 use crate::Store;
-use crate::control::{Call, FilesReport};
+use crate::admin::FilesReport;
 use crate::owned::Owned;
 use crate::store::Side;
 
 const OPERATION: &str = "check a file system";
 
-/// Places that files are named for: where more is wrong nobody reads on, and a call has to fit into
-/// one frame.
-const PLACES_MAX: usize = 1000;
-
 impl Store {
-    /// Checks every file system of the store that nobody uses: names, nodes and objects against each
-    /// other. Nobody can open one while it is checked. `progress` gets the pairs done, now and
-    /// then. Changes nothing.
-    ///
-    /// The reports say how the files are reached that `places` are about, those of findings of
-    /// [`Store::check`]; of the first thousand, and in file systems that are in use, too.
-    ///
-    /// Over several servers each checks the file systems whose metadata it keeps, and not which
-    /// objects there are.
-    pub fn check_files(
-        &self,
-        mut places: Vec<String>,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Vec<FilesReport>> {
-        let mut seen = BTreeSet::new();
-        places.retain(|place| seen.len() < PLACES_MAX && seen.insert(place.clone()));
-        match &self.side {
-            Side::Owned(owned) => owned.check_files(None, &places, progress),
-            Side::Attached(link) => {
-                link.ask_long(&Call::CheckFiles { places }, &mut |done, _| progress(done))
-            }
-        }
-    }
-
-    /// Mends every file system of an owned store that nobody uses; what is returned is as it was
+    /// Mends every unused file system of an owned store; what is returned is as it was
     /// before. Of one that came from a backup or a checkpoint metadata is older than the objects are:
     /// what has no object any more was deleted since.
     ///

@@ -2,8 +2,8 @@
 //! Over which stores a file system lies: with its names is a record of all of them, and each other
 //! one has a mark of whose it is (ADR 28).
 //!
-//! Who uses it with some of them alone reads, writes and removes parts of files, and makes files
-//! where nobody else finds them.
+//! A client that uses it with some of them alone reads, writes and removes parts of files, and makes files
+//! where no other client finds them.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub struct StoresSet {
     pub left_out: Vec<String>,
 }
 
-/// A store that whoever opened this one has named, and what it has in a namespace.
+/// A store that was named when this one was opened, and what it has in a namespace.
 pub(crate) struct Companion {
     known: KnownStore,
     pub(crate) kv: Arc<dyn Kv>,
@@ -103,7 +103,7 @@ impl Store {
     }
 
     /// Records that a file system lies over the servers of this store and no other ones, and marks
-    /// each of them: one was lost for good, or has another store now. Nobody may use it meanwhile.
+    /// each of them: one was lost for good, or has another store now. It must not be in use meanwhile.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ pub(crate) fn check_marks(companions: &[Companion], name: &str) -> Result<Vec<Op
 
 /// Makes a file system over several stores, whose names are with the first one. The marks come
 /// before it: after a crash in between they are those of a file system that is not there, and mean
-/// nothing to whoever sees that.
+/// nothing to a client that sees them.
 ///
 /// `seen` are the marks that [`check_marks`] found.
 pub(crate) fn create_over(
@@ -212,7 +212,7 @@ pub(crate) fn create_over(
     let made = make();
     if made.is_err() {
         for other in others {
-            // What stays is in nobody's way who names the keeper, too.
+            // What stays is in no client's way that names the keeper, too.
             let _ = unmark(&*other.kv, &ours);
         }
     }
@@ -286,7 +286,7 @@ fn foreign_mark(
     })?;
     let Some(found) = found else { return Ok(None) };
     if ours.is_some_and(|ours| ours.file_system == found.file_system) {
-        // Only the name of the keeper may be another one, which nobody needs.
+        // Only the name of the keeper may be another one, which is not needed.
         let is_same = ours.is_some_and(|ours| ours.keeper.id == found.keeper.id);
         return Ok(if is_same { ours.cloned() } else { Some(found) });
     }
@@ -314,13 +314,13 @@ fn claim(
     match mark(&*one.kv, ours, seen).map_err(failed(operation))? {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Exists, operation)
-            .because("somebody else made one of this name at the same time")
+            .because("another program made one of this name at the same time")
             .with("name", name)
             .with("server", &one.known.name)),
     }
 }
 
-/// Refuses a new server that has objects of a file system of this name: nobody knows of which.
+/// Refuses a new server that has objects of a file system of this name: it is unknown of which.
 fn check_empty(one: &Companion, name: &str) -> Result<()> {
     match first_object(&*one.data, name)? {
         Some(key) => {

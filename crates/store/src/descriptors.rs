@@ -12,7 +12,7 @@ const ROOM: u64 = 16 << 10;
 /// 1024 are few, and makes room for the first 16,384. What is not allowed is let be.
 ///
 /// The kernel makes room for twice as many when it has to, and in a process with several threads
-/// everybody who opens a file waits for that, 10 ms and more. Once made, the room stays. Opening a store
+/// every open of a file waits for that, 10 ms and more. Once made, the room stays. Opening a store
 /// does this, too; a program that calls it before it starts threads does not wait at all.
 pub fn make_room_for_descriptors() {
     let limit = rustix::process::getrlimit(Resource::Nofile);

@@ -63,7 +63,7 @@ impl Directory {
         self.path.join("lock")
     }
 
-    /// Where the trace goes unless somebody says otherwise.
+    /// Where the trace goes by default.
     pub(crate) fn trace(&self) -> PathBuf {
         self.path.join(TRACE)
     }

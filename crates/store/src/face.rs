@@ -32,7 +32,7 @@ impl Backend for Store {
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         let object = self.backend().open(key, how)?;
-        // Whoever took it for the object would read, or cut off, a part of it.
+        // A caller that took it for the object would read, or cut off, a part of it.
         if object.label().is_some_and(|label| is_part(key, &label)) {
             return Err(Error::new(ErrorKind::Unsupported, "open object")
                 .because(

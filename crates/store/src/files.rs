@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! File systems of a store: their metadata, here or with whoever owns the store.
+//! File systems of a store: their metadata, here or with the owner of the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `NotFound` where there is none; `Busy` where somebody has it alone, or where this store is
+    /// `NotFound` where there is none; `Busy` where another process uses it exclusively, or where this store is
     /// attached and the file system in use through it; `Exists` where several servers have one each;
     /// `Unreachable`, `Io`.
     pub fn files(&self, name: &str) -> Result<Arc<dyn Metadata>> {
@@ -137,7 +137,7 @@ impl Store {
                 };
                 let remote = servers[index].1.clone();
                 let files = RemoteFiles::new(remote, name, link.files.begin(name)?);
-                // Who has it alone says so now, and not to the first who uses it.
+                // A process with exclusive use answers so now, and not to the first use.
                 let asked = files.call(&Request::Node { number: ROOT });
                 asked.map_err(|failure| failure.into_error(OPEN))?;
                 for (_, server) in &servers {
@@ -149,7 +149,7 @@ impl Store {
         }
     }
 
-    /// A file system of an owned store for this process alone: nobody changes it but by what is
+    /// A file system of an owned store for this process alone: it changes only by what is
     /// asked here, so that nothing that was seen needs to be asked for again.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Store {
                 .because("others use it at the moment")
                 .with("name", name));
         }
-        // Who only reads leaves it to the next one.
+        // A client that only reads leaves it to the next one.
         if owned.access == Access::Write {
             planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
         }
@@ -189,7 +189,7 @@ fn holds_files(kv: &dyn Kv) -> Result<bool> {
 /// # Errors
 ///
 /// `Exists` where several have a file system of this name: files of one have the numbers of the
-/// other's, and which objects belong to which nobody could tell.
+/// other's, and which objects belong to which could not be decided.
 fn keeper(servers: &[(&str, &Remote)], name: &str) -> Result<Option<usize>> {
     let mut keepers: Vec<usize> = Vec::new();
     for (index, (_, remote)) in servers.iter().enumerate() {

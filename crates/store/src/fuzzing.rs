@@ -22,7 +22,7 @@ pub fn amend_dry_run(text: &str, is_dry_run: bool) -> Result<String> {
     amend(text, "terrace.toml", &Change::DryRun(is_dry_run))
 }
 
-/// The text of a configuration after the policy was told when to be called.
+/// The text of a configuration after a change of when the policy is called.
 ///
 /// # Errors
 ///

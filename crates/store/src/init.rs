@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
-use terrace_backends::object::{S3, S3Settings};
+use terrace_backends::object::{Rados, RadosSettings, S3, S3Settings};
 use terrace_core::{
     Access, Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock, TierBackend,
 };
@@ -52,7 +52,7 @@ fn init(directory: &Directory, settings_text: &str) -> Result<()> {
     if held.is_none() {
         return Err(Lock::busy(directory, OPERATION, "another process uses the directory"));
     }
-    // Whoever had the lock before may have made one, with the file of the lock.
+    // The holder of the lock before may have made one, with the file of the lock.
     check_new(directory)?;
     if !has_lock_file {
         made.file(directory.lock());
@@ -63,6 +63,9 @@ fn init(directory: &Directory, settings_text: &str) -> Result<()> {
         }
         if let Some(bucket) = &tier.s3 {
             made.empty_bucket(bucket).map_err(|error| error.with("tier", &tier.name))?;
+        }
+        if let Some(pool) = &tier.rados {
+            made.empty_pool(pool).map_err(|error| error.with("tier", &tier.name))?;
         }
     }
     if settings.keeps_catalog() {
@@ -75,7 +78,10 @@ fn init(directory: &Directory, settings_text: &str) -> Result<()> {
         policy::tactics(policy, &tiers)?;
     }
     let parts = Parts::new(tiers, made.catalog(&settings)?);
-    Stack::create(&parts)?;
+    // Before the first superblock is written: a write that fails may have been carried out.
+    let store_id = Stack::new_id(&*clock);
+    made.store_id = Some(store_id);
+    Stack::create_with_id(&parts, store_id)?;
     // The catalog is closed before anybody can open the store.
     drop(parts);
     // The settings come last: a directory that has them is a store.
@@ -86,7 +92,7 @@ fn init(directory: &Directory, settings_text: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_new(directory: &Directory) -> Result<()> {
+pub(crate) fn check_new(directory: &Directory) -> Result<()> {
     match directory.settings().symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => {
@@ -98,7 +104,7 @@ fn check_new(directory: &Directory) -> Result<()> {
     }
 }
 
-fn write_durably(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_durably(path: &Path, text: &str) -> Result<()> {
     File::create_new(path)
         .and_then(|mut file| {
             file.write_all(text.as_bytes())?;
@@ -111,17 +117,22 @@ fn write_durably(path: &Path, text: &str) -> Result<()> {
 #[derive(Default)]
 pub(crate) struct Made {
     things: Vec<Thing>,
+    /// The id of the store, once superblocks may have it.
+    store_id: Option<u128>,
 }
 
 enum Thing {
     File(PathBuf),
-    /// Where it is empty: what somebody else has made in it meanwhile is not ours to remove.
+    /// Where it is empty: what another process has made in it meanwhile is not ours to remove.
     Directory(PathBuf),
-    /// Everything in a directory that was empty before, and that nobody else makes anything in as long as
+    /// Everything in a directory that was empty before, and in which no other process makes anything as long as
     /// the file is locked.
     Contents(PathBuf, Option<File>),
-    /// What a tier keeps in a bucket in which there was nothing before.
+    /// What a tier keeps in a bucket in which there was nothing before. Nothing keeps another process from making
+    /// a tier there meanwhile: only the superblock tells whose it is.
     Bucket(S3Settings),
+    /// The same in a namespace of a pool.
+    Pool(RadosSettings),
 }
 
 impl Made {
@@ -146,7 +157,7 @@ impl Made {
             // What is stored is its owner's, whatever the umask says.
             match DirBuilder::new().mode(0o700).create(path) {
                 Ok(()) => self.things.push(Thing::Directory(path.into())),
-                // Somebody else was faster; then it is not ours to remove.
+                // Another process was faster; then it is not ours to remove.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -165,7 +176,7 @@ impl Made {
         }
     }
 
-    /// The same for one that must be as good as new, and that nobody else may take until this is dropped.
+    /// The same for one that must be as good as new, and that no other process may take until this is dropped.
     fn empty_directory(&mut self, path: &Path) -> Result<()> {
         self.directory(path)?;
         let claim = match claim(path) {
@@ -200,7 +211,24 @@ impl Made {
         Ok(())
     }
 
-    /// The same for that of the catalog, of which the engine sees to it that nobody else uses it.
+    /// Notes a namespace of a pool in which there must be nothing.
+    pub(crate) fn empty_pool(&mut self, settings: &RadosSettings) -> Result<()> {
+        let pool = Rados::open(settings, u64::MAX, false)?;
+        let found = pool.superblock()?;
+        if found.is_some() || !pool.is_empty()? {
+            let reason = match found {
+                Some(_) => "the pool holds a tier of a store in this namespace already",
+                None => "the pool holds objects in this namespace; choose another `namespace`",
+            };
+            return Err(Error::new(ErrorKind::Exists, OPERATION)
+                .because(reason)
+                .with("target", pool.target()));
+        }
+        self.things.push(Thing::Pool(settings.clone()));
+        Ok(())
+    }
+
+    /// The same for that of the catalog, of which the engine keeps out other processes.
     fn catalog_directory(&mut self, path: &Path) -> Result<()> {
         self.directory(path)?;
         check_empty(path).inspect_err(|_| self.leave(path))?;
@@ -225,13 +253,13 @@ impl Made {
     /// Forgets a directory: it is another one's.
     fn leave(&mut self, path: &Path) {
         self.things.retain(|thing| match thing {
-            Thing::File(_) | Thing::Bucket(_) => true,
+            Thing::File(_) | Thing::Bucket(_) | Thing::Pool(_) => true,
             Thing::Directory(made) | Thing::Contents(made, _) => made != path,
         });
     }
 
     /// Notes a file.
-    fn file(&mut self, path: PathBuf) {
+    pub(crate) fn file(&mut self, path: PathBuf) {
         self.things.push(Thing::File(path));
     }
 
@@ -249,13 +277,31 @@ impl Drop for Made {
                 Thing::Directory(path) => fs::remove_dir(path),
                 Thing::Contents(path, _claim) => tiers::clear(&path),
                 Thing::Bucket(settings) => {
-                    let cleared =
-                        S3::open(&settings, u64::MAX, false).and_then(|bucket| bucket.clear());
-                    cleared.map_err(|error| std::io::Error::other(error.chain()))
+                    remove_tier(|| S3::open(&settings, u64::MAX, false), self.store_id, S3::clear)
                 }
+                Thing::Pool(settings) => remove_tier(
+                    || Rados::open(&settings, u64::MAX, false),
+                    self.store_id,
+                    Rados::clear,
+                ),
             };
         }
     }
+}
+
+/// Clears what a tier keeps, where its superblock is that of the store. Without it nothing of this process is
+/// there: the superblock is the first object that a tier has, and a conditional write made it.
+fn remove_tier<T: TierBackend>(
+    open: impl FnOnce() -> Result<T>,
+    store_id: Option<u128>,
+    clear: impl FnOnce(&T) -> Result<()>,
+) -> std::io::Result<()> {
+    let Some(store_id) = store_id else { return Ok(()) };
+    let cleared = open().and_then(|tier| match tier.superblock()? {
+        Some(found) if found.store_id == store_id => clear(&tier),
+        _ => Ok(()),
+    });
+    cleared.map_err(|error| std::io::Error::other(error.chain()))
 }
 
 /// Refuses a directory that is not as good as new.

@@ -2,8 +2,8 @@
 //! A store: from a directory with settings to an open [`Store`]. What applications depend on.
 //!
 //! A [`Store`] is a [`Backend`]: objects are opened, read and written through it, wherever their
-//! bytes are. It is also the way to see and steer what the tiers do with them. One process owns a
-//! store; others that open it meanwhile work through the owner's control socket.
+//! bytes are. [`Store::admin`] shows and steers what it does with them. One process owns a store;
+//! others that open it meanwhile work through the owner's control socket.
 
 mod admin;
 mod adopt;
@@ -22,6 +22,7 @@ mod delegated;
 mod descriptors;
 mod directory;
 mod face;
+mod far;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -48,31 +49,32 @@ mod server;
 mod settings;
 mod soon;
 mod store;
+mod takeover;
 mod tiers;
 mod trees;
 mod url;
 mod visit;
-mod watch;
 
+pub use admin::{Admin, FilesReport, Progress, Recording, Seen};
 pub use amend::policy_section;
 pub use calibrate::{
     CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
 };
 pub use checkpoint::CheckpointUsed;
 pub use companions::{FilesUse, StoresSet};
-pub use control::{FilesReport, Recording, Seen};
 pub use descriptors::make_room_for_descriptors;
 pub use files::Alone;
 pub use policy::Guest;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
 pub use settings::{
-    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings,
+    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings, Compress,
     DeviceSettings, SwitchSettings,
 };
 pub use settings::{PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
+pub use takeover::{TakenOver, tier_in_bucket};
 pub use terrace_fs::{Damage, DamageKind, Reached, TreeReport};
 pub use terrace_server::{RequestsReport, Status as ServerStatus};
 
@@ -88,7 +90,7 @@ pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,
     MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport,
     RecordingReport, ScrubReport, ScrubStatus, ScrubSummary, SegmentReport, ShadowReport,
-    ShadowSide, ShadowTier, TierReport,
+    ShadowSide, ShadowTier, TierReport, VersionReport,
 };
 pub use terrace_stack::{
     EventNotice, EventsNotice, Happening, MigrationNotice, Notice, NoticeKind, PolicyNotice,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who owns a store: whoever holds the lock on the file `lock` in its directory.
+//! The owner of a store: the process with the lock on the file `lock` in its directory.
 
 use std::fs::File;
 use std::io::{Read, Write};

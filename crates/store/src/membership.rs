@@ -47,7 +47,7 @@ impl Owned {
         self.forget_guest();
         match self.stack.add_tier(tier, tactics) {
             Err(error) if self.stack.tier(&added.name).is_err() => {
-                // As it was before; what cannot be put back is told with the reason.
+                // As it was before; what cannot be put back is reported with the reason.
                 match amend::replace(&file, &new, &old) {
                     Ok(()) => Err(error),
                     Err(failed) => Err(failed.caused_by(error)),
@@ -76,6 +76,10 @@ impl Owned {
         let place = checkpoint::of_tier(&settings.resolved(self.directory.path())?, name);
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         self.stack.remove_tier(name)?;
+        let far = self.far.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(far) = far.filter(|far| far.tier() == name) {
+            far.leave(self);
+        }
         if let Some(tier) = self.tiers.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index)
         {
             // Its place stays taken, for policies that are made from now on.

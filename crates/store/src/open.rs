@@ -10,6 +10,7 @@ use terrace_stack::{Parts, Stack, Tactics, Tier};
 use crate::control::Link;
 use crate::descriptors::make_room_for_descriptors;
 use crate::directory::Directory;
+use crate::far::{self, Claim};
 use crate::lock::Lock;
 use crate::opening::{Patience, check_there, stack_settings};
 use crate::owned::Owned;
@@ -50,9 +51,8 @@ impl Store {
                     .with("store", address));
             }
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-            return Ok(Store {
-                side: Side::Attached(Link::behind(url.connect(options.access, &clock)?, &clock)?),
-            });
+            let link = Link::behind(url.connect(options.access, &clock)?)?;
+            return Ok(Store { side: Side::Attached(link) });
         }
         let side = open(&Directory::at(address)?, options)?;
         Ok(Store { side })
@@ -69,8 +69,8 @@ fn open(directory: &Directory, mut options: OpenOptions) -> Result<Side> {
     loop {
         let busy = match try_own(directory, &options)? {
             Tried::Own(ground) => {
-                let owned = ground.open(directory, &mut options, &clock)?;
-                let owner = Owner::new(owned, options.serve);
+                let (owned, claim, notes) = ground.open(directory, &mut options, &clock)?;
+                let owner = Owner::new(owned, options.serve, claim, notes);
                 return Ok(Side::Owned(Arc::new(owner)));
             }
             Tried::Busy(error) => error,
@@ -149,7 +149,7 @@ impl Ground {
         directory: &Directory,
         options: &mut OpenOptions,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Owned> {
+    ) -> Result<(Owned, Option<Claim>, Vec<String>)> {
         let Ground { settings, catalog, lock } = self;
         make_room_for_descriptors();
         let degraded = options.degraded || settings.degraded;
@@ -166,6 +166,8 @@ impl Ground {
             (Some(trace), Access::Write) => Some(recording::of(trace)?),
             _ => None,
         };
+        let (claim, notes) =
+            claimed(&settings, &tiers, &catalog, directory, options.access, clock)?;
         let parts = Parts {
             tiers: tiers.clone(),
             catalog,
@@ -173,6 +175,7 @@ impl Ground {
             recording: trace,
             settings: terrace_stack::Settings {
                 degraded,
+                has_far_log: claim.is_some(),
                 ..stack_settings(&settings, options.access)
             },
             clock: Arc::clone(clock),
@@ -187,7 +190,7 @@ impl Ground {
         let directory = directory.clone();
         let amending = Mutex::default();
         let tiers = Mutex::new(tiers);
-        Ok(Owned {
+        let owned = Owned {
             stack,
             trees: Trees::default(),
             clock: Arc::clone(clock),
@@ -199,9 +202,42 @@ impl Ground {
             amending,
             visit: Mutex::default(),
             saving: Mutex::default(),
+            far: Mutex::default(),
             lock,
-        })
+        };
+        Ok((owned, claim, notes))
     }
+}
+
+/// The claim to a store whose catalog is in a bucket too, and notes for people.
+fn claimed(
+    settings: &Settings,
+    tiers: &[Tier],
+    catalog: &Arc<dyn Kv>,
+    directory: &Directory,
+    access: Access,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Option<Claim>, Vec<String>)> {
+    let Some((name, _)) = far::pinned_tier_of(settings, directory.path())? else {
+        return Ok((None, Vec::new()));
+    };
+    if let Some(reason) =
+        tiers.iter().find(|tier| tier.name == name).and_then(|tier| tier.offline.as_ref())
+    {
+        let note = format!(
+            "whether another machine has taken the store over is not known, and the level shared is not \
+             given: {reason}"
+        );
+        return Ok((None, vec![note]));
+    }
+    if access == Access::Read {
+        far::check_reader(settings, directory.path())?;
+        return Ok((None, Vec::new()));
+    }
+    let Some(store_id) = Stack::id_of(&**catalog)? else { return Ok((None, Vec::new())) };
+    let (claim, refused) = far::claim(settings, directory.path(), store_id, clock.wall_ns())?;
+    let notes = refused.map(|error| format!("the level shared is not given: {}", error.chain()));
+    Ok((claim, notes.into_iter().collect()))
 }
 
 /// The configured policy. Where nothing may be changed, one that cannot be made is no hindrance.

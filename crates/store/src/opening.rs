@@ -21,7 +21,7 @@ const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// How long somebody waits who wants to own a store.
+/// How long an opening waits that wants to own a store.
 pub(crate) struct Patience {
     clock: Arc<dyn Clock>,
     begun_ns: u64,
@@ -77,7 +77,7 @@ pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_sta
 }
 
 /// Empty where the kernel does not tell; the stack then takes every opening for the same boot.
-fn boot_id() -> String {
+pub(crate) fn boot_id() -> String {
     let text = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"));
     text.map(|text| text.trim().into()).unwrap_or_default()
 }

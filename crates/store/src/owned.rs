@@ -13,10 +13,10 @@ use crate::amend::{Change, amend_file};
 use crate::directory::Directory;
 use crate::lock::Lock;
 use crate::policy::{self, Guest};
-use crate::settings::{PolicySource, Settings};
+use crate::settings::Settings;
 use crate::trees::Trees;
 
-/// What the stack calls a policy that nobody configured.
+/// The stack's name of a policy that is not configured.
 const POLICY_NONE: &str = "none";
 
 /// A policy of another process, while it decides.
@@ -24,6 +24,27 @@ pub(crate) struct Visit {
     pub(crate) guest: Guest,
     /// As it was before, and is afterwards.
     pub(crate) was_dry_run: bool,
+}
+
+/// The catalog of an open store in the bucket of a tier.
+pub(crate) trait FarCatalog: Send + Sync {
+    /// The tier in whose bucket it is.
+    fn tier(&self) -> &str;
+
+    /// Why another machine owns the store now.
+    fn fenced(&self) -> Option<String>;
+
+    /// Waits until a checkpoint and everything that was committed are there.
+    fn wait_all(&self, owned: &Owned) -> Result<()>;
+
+    /// Ends the threads. Callers may still wait.
+    fn stop(&self);
+
+    /// Writes the end of the log; of a store that could not be closed, only what is left for it.
+    fn finish(&self, owned: &Owned, is_closed: bool);
+
+    /// Ends the level `shared`, and removes what is in the bucket: the tier was removed.
+    fn leave(&self, owned: &Owned);
 }
 
 /// An owned store.
@@ -46,6 +67,8 @@ pub(crate) struct Owned {
     pub(crate) amending: Mutex<()>,
     /// Held while a checkpoint is written, and while a tier is removed.
     pub(crate) saving: Mutex<()>,
+    /// The catalog in a bucket, where it has one.
+    pub(crate) far: Mutex<Option<Arc<dyn FarCatalog>>>,
     /// The last field: the next owner may come once everything else is gone.
     pub(crate) lock: Lock,
 }
@@ -56,18 +79,6 @@ impl Owned {
             Access::Read => self.resting.clone(),
             Access::Write => self.stack.policy().filter(|policy| policy.name != POLICY_NONE),
         }
-    }
-
-    pub(crate) fn set_policy(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
-        self.check_writable("change the policy")?;
-        let source = PolicySource::named(&policy::absolute(name)?);
-        self.change(&Change::Policy(&source, parameters), || {
-            let policy = source.make(&self.view(), parameters)?;
-            let tactics = Tactics::new(&source.to_string(), policy);
-            self.stack.set_policy(self.called_as_now(tactics))?;
-            self.forget_guest();
-            Ok(())
-        })
     }
 
     /// Whether the policy of this guest was let in and has not been taken back.
@@ -120,20 +131,6 @@ impl Owned {
         self.tactics(&settings, &tiers)
     }
 
-    /// Lets a policy decide in the shadow of the one that does.
-    pub(crate) fn set_shadow(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
-        self.check_writable("let a policy decide in the shadow")?;
-        let source = PolicySource::named(&policy::absolute(name)?);
-        let policy = source.make(&self.view(), parameters)?;
-        let tactics = self.called_as_now(Tactics::new(&source.to_string(), policy));
-        self.stack.set_shadow(Some(tactics))
-    }
-
-    pub(crate) fn end_shadow(&self) -> Result<()> {
-        self.check_writable("end the shadow")?;
-        self.stack.set_shadow(None)
-    }
-
     /// The tiers as a policy sees them that is made now.
     pub(crate) fn view(&self) -> View {
         policy::view(&self.tiers.lock().unwrap_or_else(PoisonError::into_inner))
@@ -144,6 +141,7 @@ impl Owned {
         if let Some(configured) = &self.settings.policy {
             tactics.round_bytes = configured.round_bytes;
             tactics.call_time_max = configured.call_time_max;
+            tactics.post_events = configured.post_events;
         }
         if let Some(now) = self.policy() {
             tactics.after_events = now.after_events;
@@ -153,40 +151,16 @@ impl Owned {
         tactics
     }
 
-    pub(crate) fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
-        let change = Change::Parameter(name, value);
-        self.change(&change, || self.stack.set_parameter(name, value))
-    }
-
-    pub(crate) fn set_dry_run(&self, is_dry_run: bool) -> Result<()> {
-        self.change(&Change::DryRun(is_dry_run), || self.stack.set_dry_run(is_dry_run))
-    }
-
-    pub(crate) fn set_calls(
-        &self,
-        after_events: Option<u64>,
-        every: Option<Duration>,
-    ) -> Result<()> {
-        let change = Change::Calls(after_events, every);
-        self.change(&change, || self.stack.set_calls(after_events, every))
-    }
-
-    pub(crate) fn run_policy(&self) -> Result<()> {
-        self.check_writable("call the policy")?;
-        self.stack.run_policy()
-    }
-
-    pub(crate) fn message(&self, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
-        self.check_writable("send a message to the policy")?;
-        self.stack.message(kind, body)
-    }
-
     /// Changes the running policy, then the configuration: what is refused is not kept.
-    fn change(&self, change: &Change<'_>, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn change(
+        &self,
+        change: &Change<'_>,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         self.check_writable("change the policy")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
         make()?;
-        // What is said to a guest ends with it.
+        // Messages to a guest end with it.
         if self.running_guest().is_some() {
             return Ok(());
         }

@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A store that this process owns, and whom it serves.
+//! A store that this process owns, and its clients.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_core::{Access, Clock, Error, ErrorKind, Persistency, Result, SystemClock};
 use terrace_server::{RequestsReport, Server, Service, Status};
 
 use crate::checkpoint::Checkpoints;
 use crate::control::{self, Offer};
-use crate::owned::Owned;
+use crate::far::{self, Claim, Far};
+use crate::owned::{FarCatalog, Owned};
 
 /// How soon the end of [`Owner::serve`] is noticed.
 const TICK: Duration = Duration::from_millis(20);
 
-/// An owned store while somebody in this process uses it.
+/// An owned store while it is used in this process.
 pub(crate) struct Owner {
-    /// The first field: nobody is served by a store that is being closed.
+    /// The first field: no client is served by a store that is being closed.
     serving: Mutex<Option<Server>>,
     /// One [`Owner::serve`] at a time.
     turn: Mutex<()>,
     checkpoints: Option<Checkpoints>,
     owned: Arc<Owned>,
     notes: Vec<String>,
+    /// Why the level `shared` is not given, where no log in a bucket was started.
+    why_unshared: String,
 }
 
 impl Deref for Owner {
@@ -37,14 +40,42 @@ impl Deref for Owner {
 
 impl Owner {
     /// Serves from now on, if it is to. Where that cannot be, the store is used without.
-    pub(crate) fn new(owned: Owned, serve: bool) -> Self {
+    pub(crate) fn new(
+        owned: Owned,
+        serve: bool,
+        claim: Option<Claim>,
+        further: Vec<String>,
+    ) -> Self {
         let mut notes = owned.stack.opening_notes();
+        let mut why_unshared = further.last().cloned().unwrap_or_default();
+        notes.extend(further);
         let owned = Arc::new(owned);
         let mut serving = None;
         let mut checkpoints = None;
+        let is_far = claim.is_some();
+        if claim.is_none() && why_unshared.is_empty() && owned.access == Access::Write {
+            why_unshared =
+                format!("the level shared is not given: {}", far::why_none(&owned.settings));
+            if owned.settings.persistency >= Persistency::Shared {
+                notes.push(why_unshared.clone());
+            }
+        }
+        if let Some(reason) = claim.as_ref().and_then(Claim::why_late) {
+            notes.push(format!(
+                "the level shared is not given until the log of the catalog in the bucket can be read, which \
+                 is tried again: {reason}"
+            ));
+        }
+        // Before anybody can change a pair: a log that goes on has to say all of them.
+        match claim.map(|claim| Far::start(&owned, claim)).transpose() {
+            Ok(far) => *owned.far.lock().unwrap_or_else(PoisonError::into_inner) = far,
+            Err(error) => {
+                why_unshared = format!("the level shared is not given: {}", error.chain());
+                notes.push(why_unshared.clone());
+            }
+        }
         if serve && owned.access == Access::Write {
-            // Before anybody can change a pair: a log that goes on has to say all of them.
-            match Checkpoints::start(&owned) {
+            match if is_far { Ok(None) } else { Checkpoints::start(&owned) } {
                 Ok(started) => checkpoints = started,
                 Err(error) => notes.push(format!("no checkpoints: {}", error.chain())),
             }
@@ -54,7 +85,14 @@ impl Owner {
                     .push(format!("other processes have to wait for this one: {}", error.chain())),
             }
         }
-        Self { serving: Mutex::new(serving), turn: Mutex::default(), checkpoints, owned, notes }
+        Self {
+            serving: Mutex::new(serving),
+            turn: Mutex::default(),
+            checkpoints,
+            owned,
+            notes,
+            why_unshared,
+        }
     }
 
     pub(crate) fn owned(&self) -> &Arc<Owned> {
@@ -83,6 +121,10 @@ impl Owner {
         }
         let clock = SystemClock::default();
         while !stop.load(Ordering::Acquire) {
+            if let Some(reason) = self.fenced() {
+                self.stop_serving();
+                return Err(Error::new(ErrorKind::Denied, "serve the store").because(reason));
+            }
             clock.sleep(TICK);
         }
         self.stop_serving();
@@ -99,15 +141,40 @@ impl Owner {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.stop();
         }
+        let far = self.far();
+        if let Some(far) = &far {
+            far.stop();
+        }
         let closed = self.owned.stack.close();
+        if let Some(far) = &far {
+            far.finish(&self.owned, closed.is_ok());
+        }
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.finish(&self.owned, closed.is_ok());
         }
         closed
     }
 
+    fn far(&self) -> Option<Arc<dyn FarCatalog>> {
+        self.owned.far.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why another machine owns the store now.
+    pub(crate) fn fenced(&self) -> Option<String> {
+        self.far()?.fenced()
+    }
+
+    /// Waits until checkpoint and log of the catalog are in the bucket.
+    pub(crate) fn root_shared(&self) -> Result<()> {
+        match self.far() {
+            Some(far) => far.wait_all(&self.owned),
+            None => Err(Error::new(ErrorKind::Unsupported, "write the shared log")
+                .because(self.why_unshared.clone())),
+        }
+    }
+
     pub(crate) fn stop_serving(&self) {
-        // Taken out first: who is served may need this lock to say so.
+        // Taken out first: the thread of a client may need this lock to return an error.
         let serving = self.serving().take();
         drop(serving);
     }

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use terrace_core::{Error, Parameter, Policy, Result, TierView, View};
 use terrace_policies::{POLICIES, host, program};
 use terrace_stack::report::{ParameterReport, PolicyReport};
@@ -14,7 +15,7 @@ use terrace_stack::{Tactics, Tier};
 use crate::settings::{PolicySettings, PolicySource};
 
 impl PolicySource {
-    /// What somebody means who names a policy: a built-in one, or one from outside by its path, which
+    /// The meaning of a policy's name: a built-in one, or one from outside by its path, which
     /// has a `/` or a `.` in it.
     pub fn named(name: &str) -> Self {
         let is_built_in = POLICIES.iter().any(|entry| entry.name == name);
@@ -58,6 +59,20 @@ impl PolicySource {
         Ok(self)
     }
 
+    /// What it is called in a process with another working directory.
+    pub(crate) fn text(&self) -> Result<String> {
+        match self.clone().absolute()? {
+            PolicySource::Name(name) => Ok(name),
+            // The name was text, the working directory may not be.
+            PolicySource::Library(path) | PolicySource::Program(path) => {
+                path.into_os_string().into_string().map_err(|path| {
+                    Error::invalid("find the policy", "its path is not UTF-8")
+                        .with("policy", Path::new(&path).display())
+                })
+            }
+        }
+    }
+
     /// Makes the policy for the tiers of a view.
     ///
     /// # Errors
@@ -70,6 +85,12 @@ impl PolicySource {
                 .map_err(|error| error.with("policy", path.display())),
             PolicySource::Program(path) => program::start(path, view, parameters),
         }
+    }
+}
+
+impl From<String> for PolicySource {
+    fn from(name: String) -> Self {
+        Self::named(&name)
     }
 }
 
@@ -91,6 +112,7 @@ pub(crate) fn tactics(settings: &PolicySettings, tiers: &[Tier]) -> Result<Tacti
     Ok(Tactics {
         after_events: settings.after_events,
         every: settings.every,
+        post_events: settings.post_events,
         round_bytes: settings.round_bytes,
         call_time_max: settings.call_time_max,
         is_dry_run: settings.dry_run,
@@ -99,7 +121,7 @@ pub(crate) fn tactics(settings: &PolicySettings, tiers: &[Tier]) -> Result<Tacti
 }
 
 /// A policy that another process offers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
     /// What it is called: the path of its file. Its state is kept under this name.
     pub name: String,
@@ -129,21 +151,7 @@ impl Guest {
     }
 }
 
-/// The same name for a process with another working directory.
-pub(crate) fn absolute(name: &str) -> Result<String> {
-    let (PolicySource::Library(path) | PolicySource::Program(path)) =
-        PolicySource::named(name).absolute()?
-    else {
-        return Ok(name.into());
-    };
-    // The name was text, the working directory may not be.
-    path.into_os_string().into_string().map_err(|path| {
-        Error::invalid("find the policy", "its path is not UTF-8")
-            .with("policy", Path::new(&path).display())
-    })
-}
-
-/// A configured policy that does not run, for people who look at a store that is open for reading.
+/// A configured policy that does not run, for a store that is open for reading.
 /// `tactics` knows more than the file, where it could be made.
 pub(crate) fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> PolicyReport {
     let of_file = || {
@@ -157,6 +165,7 @@ pub(crate) fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> P
         is_dry_run: settings.dry_run,
         after_events: settings.after_events,
         every_ns: nanoseconds(settings.every),
+        post_events: settings.post_events.word().into(),
         parameters: parameters.into_iter().map(ParameterReport::from).collect(),
         rounds: 0,
         events: 0,
@@ -194,7 +203,7 @@ mod tests {
         assert_eq!(PolicySource::named("./lru"), PolicySource::Library("./lru".into()));
         assert_eq!(PolicySource::named("liblru.so"), PolicySource::Library("liblru.so".into()));
         assert_eq!(PolicySource::named("lru.py"), PolicySource::Program("lru.py".into()));
-        assert_eq!(absolute("lru").expect("legal"), "lru");
-        assert!(absolute("liblru.so").expect("legal").starts_with('/'));
+        assert_eq!(PolicySource::named("lru").text().expect("legal"), "lru");
+        assert!(PolicySource::named("liblru.so").text().expect("legal").starts_with('/'));
     }
 }

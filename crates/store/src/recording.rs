@@ -2,66 +2,20 @@
 //! Recording a trace of a store: where, what, and how it ends.
 
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_stack::Tactics;
-use terrace_stack::report::RecordingReport;
 
 use crate::Store;
-use crate::control::{Call, Recording};
+use crate::admin::Recording;
 use crate::directory::Directory;
 use crate::owned::Owned;
 use crate::settings::{PolicySource, Settings, TraceSettings};
-use crate::store::Side;
 
 impl Store {
-    /// Records a trace from now on, until [`Store::stop_recording`] or the end of the store.
-    ///
-    /// With decisions the policy hands over to a new instance of itself, as if it was replaced,
-    /// so that a replay can begin where the trace does. A disk that fails ends the recording and
-    /// nothing else; [`Store::recording`] says so.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` where one is recorded already or something else writes in the directory, `Exists`
-    /// where it holds the trace of another store, `Unsupported` for a store of one tier that was
-    /// opened without policy and trace, `Invalid`, `Denied`, `NoSpace`, `Io`.
-    pub fn record(&self, recording: &Recording) -> Result<()> {
-        let mut recording = recording.clone();
-        // The owner's working directory is another one.
-        if let Some(directory) = &mut recording.directory {
-            *directory = absolute(directory)?;
-        }
-        match &self.side {
-            Side::Owned(owned) => owned.record(&recording),
-            Side::Attached(link) => link.ask(&Call::Record(recording)),
-        }
-    }
-
-    /// Ends the recording once everything that happened so far is in it, and tells of it.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where nothing is recorded.
-    pub fn stop_recording(&self) -> Result<RecordingReport> {
-        match &self.side {
-            Side::Owned(owned) => owned.stack.stop_recording(),
-            Side::Attached(link) => link.ask(&Call::StopRecording),
-        }
-    }
-
-    /// The recording that runs, or how the last one ended; `None` where there was none since the
-    /// store was opened.
-    pub fn recording(&self) -> Result<Option<RecordingReport>> {
-        match &self.side {
-            Side::Owned(owned) => Ok(owned.stack.recording()),
-            Side::Attached(link) => link.ask(&Call::Recording),
-        }
-    }
-
-    /// Where the store at an address keeps its trace unless somebody says otherwise. Does not open
+    /// Where the store at an address keeps its trace by default. Does not open
     /// it.
     ///
     /// # Errors
@@ -124,22 +78,11 @@ pub(crate) fn of(trace: &TraceSettings) -> Result<terrace_trace::Settings> {
     })
 }
 
-/// A number that nobody can guess.
+/// A number that cannot be guessed.
 fn salt() -> Result<u128> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
         .map_err(|error| Error::from_io("draw a random number", error))?;
     Ok(u128::from_le_bytes(bytes))
-}
-
-fn absolute(path: &str) -> Result<String> {
-    let absolute = std::path::absolute(Path::new(path)).map_err(|error| {
-        Error::from_io("find the directory of the trace", error).with("directory", path)
-    })?;
-    // What is given is text, the working directory may not be.
-    absolute.into_os_string().into_string().map_err(|path| {
-        Error::invalid("find the directory of the trace", "its path is not UTF-8")
-            .with("directory", Path::new(&path).display())
-    })
 }

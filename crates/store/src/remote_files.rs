@@ -33,10 +33,10 @@ use crate::soon::Soon;
 #[cfg(test)]
 mod simulated;
 
-/// What nobody else does to a name for at least this time is put off.
+/// A change of a name is deferred if no other client can make one for at least this time.
 const ALONE_MIN: Duration = Duration::from_millis(10);
 
-/// What is told of a file is believed so long when its name is taken away.
+/// Attributes of a file are cached so long when its name is removed.
 const FILE_KNOWN_FOR: Duration = Duration::from_secs(2);
 
 /// Directories of which it is noted when they were stamped.
@@ -174,7 +174,7 @@ impl RemoteFiles {
     fn ask(&self, request: &Request<'_>) -> Result<Reply> {
         let begun_ns = self.clock.now_ns();
         let noting = self.begin_noting(request);
-        // What was said to be gone before this began is; of what is said later the answer may tell nothing.
+        // Unlinks that were acknowledged before this began are applied; of later ones the answer may have nothing.
         let settled = self.remove_all(Duration::ZERO);
         let asked = settled.and_then(|()| self.held.carry_out(request));
         self.end_noting(noting, request, &asked);
@@ -207,7 +207,7 @@ impl RemoteFiles {
     }
 
     /// Makes a file that was put off, with what it begins with, unless it may be made already; whether that is
-    /// in it. Nothing where somebody else has made it.
+    /// in it. Nothing where another client has made it.
     fn make_now(&self, due: &Due<Noting>, content: &[u8]) -> Result<Option<(Node, bool)>> {
         // What had its name before is to be gone.
         self.remove_all(Duration::ZERO)?;
@@ -249,7 +249,7 @@ impl RemoteFiles {
     ///
     /// # Errors
     ///
-    /// Where nobody answers; what else it fails for is told to who uses the file.
+    /// The server did not answer; other failures are returned to the user of the file.
     fn make_all(&self, age_min: Duration) -> Result<()> {
         for due in self.later.all(age_min) {
             match self.make_now(&due, b"") {
@@ -284,11 +284,11 @@ impl RemoteFiles {
         Ok(Some(reply))
     }
 
-    /// Takes away names that were said to be gone for so long.
+    /// Applies unlinks that were acknowledged so long ago.
     ///
     /// # Errors
     ///
-    /// Where nobody answers; what else it fails for is told to who syncs.
+    /// The server did not answer; other failures are returned by a sync.
     fn remove_all(&self, age_min: Duration) -> Result<()> {
         self.removals.send(age_min, |request| {
             let Request::RemoveNumbered { directory, .. } = request else { return Ok(0) };
@@ -307,7 +307,7 @@ impl RemoteFiles {
                 ended => ended.and(Err(Errno::IO.into())),
             };
             if kept != Ok(0) {
-                // They are there, and were said to be gone.
+                // They are there, and their unlinks were acknowledged.
                 self.delegated.forget(*directory);
                 self.recent.forget(*directory);
             }
@@ -323,7 +323,7 @@ impl RemoteFiles {
             let is_written = self.held.is_written(entry.number);
             entry.node = if is_written { None } else { self.recent.since(entry.number, asked_ns) };
         }
-        // What is told of nodes may be of different moments.
+        // Attributes of several nodes may be of different moments.
         self.recent.is_certain(directory, count).then_some((entries, age))
     }
 
@@ -333,7 +333,7 @@ impl RemoteFiles {
         self.later.note_change(directory);
     }
 
-    /// The file that a name leads to, and when that had changed last, where nobody here uses it, and
+    /// The file that a name leads to, and when that had changed last, where it is not used here, and
     /// nothing else is to be deleted with the name.
     fn removable(&self, directory: u64, name: &[u8]) -> Option<(u64, Time)> {
         let number = self.ahead.last(directory, name)?;
@@ -346,7 +346,7 @@ impl RemoteFiles {
         (is_plain && is_only_here && !is_used && is_own).then_some((number, node.changed))
     }
 
-    /// Says that a name is gone, where that may be said.
+    /// Acknowledges an unlink ahead of the server, where that is allowed.
     fn say_gone(&self, directory: u64, name: &[u8], file: (u64, Time)) -> Option<Reply> {
         let is_alone = self.delegated.is_alone(directory, ALONE_MIN);
         if !is_alone || !self.has_last_time(directory) || !self.is_looked_for() {
@@ -367,7 +367,7 @@ impl RemoteFiles {
         said
     }
 
-    /// Takes note that a name is gone, as whoever asks from now on will find it, in a directory that is as told.
+    /// Notes that a name is gone, as later lookups will find it, in a directory with these attributes.
     fn note_gone(&self, directory: u64, name: &[u8], number: u64, told: Node) -> Reply {
         let request = Request::Remove { directory, name, is_directory: false };
         let changed = Changed::by(&request);
@@ -405,7 +405,7 @@ impl RemoteFiles {
         Time::from_ns(self.returned_ns.load(Ordering::Relaxed))
     }
 
-    /// Takes a name away as who may say that others are gone; `None` where it leads elsewhere, or to what was
+    /// Unlinks a name under the grant for asynchronous unlinks; `None` where it leads elsewhere, or to what was
     /// changed by others, or the server is one of before.
     fn remove_now(
         &self,
@@ -442,7 +442,7 @@ impl RemoteFiles {
                 self.removals.note_refused(life);
                 Ok(None)
             }
-            // The server before may have taken it away, and not have said so.
+            // The server before may have applied the unlink without answering.
             Err(failure) if failure.errno() == Errno::NOENT && self.held.life() != life => {
                 match self.call(&Request::Lookup { directory, name }) {
                     Ok(Reply::Node(node)) if node.number == number => Ok(None),
@@ -459,7 +459,7 @@ impl RemoteFiles {
     ///
     /// # Errors
     ///
-    /// Where nobody answers.
+    /// The server did not answer.
     fn catch_up(&self, age_min: Duration) -> Result<()> {
         self.remove_all(age_min)?;
         self.make_all(age_min)
@@ -492,7 +492,7 @@ impl RemoteFiles {
             let has_none = move || later.is_empty() && removals.is_empty();
             let work = move |age_min| {
                 let files = this.upgrade();
-                // Who uses a file or syncs is told what that fails for.
+                // The failure is returned to the user of the file, or by a sync.
                 files.map(|files| files.catch_up(age_min))
             };
             let thread = thread::Builder::new().name("files-later".into());
@@ -530,7 +530,7 @@ fn gone_before(number: u64) -> Reply {
     Reply::Gone { number, has_garbage: false, directory: None, is_delegated: false }
 }
 
-/// What was answered, also that something is not there; fails where nobody answers, who would be asked
+/// The answer, also that something is not there; fails where the server did not answer, and would be asked
 /// again.
 fn unless_away(asked: Result<Reply>) -> Result<Result<Reply>> {
     match asked {

@@ -401,7 +401,7 @@ mod tests {
         assert!(!say(&removals, 8, 10), "nobody allowed it");
         assert!(
             !removals.say((DIRECTORY, b"x"), (10, time(1)), || None),
-            "nobody knows the directory"
+            "the directory is not known"
         );
         assert!(removals.is_empty());
         assert!((0..REMOVED_MAX as u64).all(|number| say(&removals, DIRECTORY, number)));

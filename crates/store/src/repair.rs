@@ -10,18 +10,17 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result, SystemClock};
-use terrace_stack::report::{BackupReport, RebuildReport};
+use terrace_stack::report::RebuildReport;
 use terrace_stack::{Parts, RebuildOptions, Saved, Stack, read_backup};
 
 use crate::Store;
-use crate::backup::write_backup;
 use crate::checkpoint::{self, CheckpointUsed};
-use crate::control::{Call, Link};
+use crate::control::Link;
 use crate::directory::{Directory, sync_directory};
+use crate::far::{self, OwnCatalog};
 use crate::lock::Lock;
 use crate::opening::{Patience, check_there, stack_settings};
 use crate::settings::Settings;
-use crate::store::Side;
 use crate::tiers;
 
 const OPERATION: &str = "replace the catalog";
@@ -34,7 +33,7 @@ pub enum Source<'a> {
     Checkpoint,
     /// The present catalog, which is believed where it can be read.
     PresentCatalog,
-    /// A file that [`Store::backup`] wrote.
+    /// A file that [`Admin::backup`](crate::Admin::backup) wrote.
     Backup(&'a Path),
 }
 
@@ -50,7 +49,7 @@ pub struct Rebuilt {
 }
 
 impl Store {
-    /// Makes the catalog of a store anew; nobody may have it open. The old one is put aside and
+    /// Makes the catalog of a store anew; the store must not be open. The old one is put aside and
     /// stays as it was. `progress` gets the files done and their total.
     ///
     /// # Errors
@@ -76,36 +75,11 @@ impl Store {
                 .with("engine", &settings.catalog.engine));
         }
         let places = Places::of(&settings.catalog.path);
-        let (report, checkpoint) = build(&settings, &places, source, accepts_old_tiers, progress)?;
+        let bucket = far::own_catalog(&settings, directory.path())?;
+        let (report, checkpoint) =
+            build(&settings, &places, source, bucket, accepts_old_tiers, progress)?;
         let old_catalog = places.exchange()?;
         Ok(Rebuilt { report, old_catalog, checkpoint })
-    }
-
-    /// Writes the catalog to a file as of one moment, while the store is in use; the file is there
-    /// when it is whole and durable. `progress` gets the pairs done.
-    ///
-    /// # Errors
-    ///
-    /// `Exists` where the file is there, unless `replace`; `Denied`, `NoSpace`, `Io`.
-    pub fn backup(
-        &self,
-        file: &Path,
-        replace: bool,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<BackupReport> {
-        match &self.side {
-            Side::Owned(owned) => write_backup(&owned.stack, file, replace, progress),
-            Side::Attached(link) => {
-                // The owner's working directory is another one.
-                let file = std::path::absolute(file)
-                    .map_err(|error| Error::from_io("write a backup", error))?;
-                let file = file.into_os_string().into_string().map_err(|file| {
-                    Error::invalid("write a backup", "the path is not UTF-8")
-                        .with("file", file.display())
-                })?;
-                link.ask_long(&Call::Backup { file, replace }, &mut |done, _| progress(done))
-            }
-        }
     }
 }
 
@@ -255,6 +229,7 @@ fn build(
     settings: &Settings,
     places: &Places,
     source: Source<'_>,
+    bucket: Option<OwnCatalog>,
     accepts_old_tiers: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(RebuildReport, Option<CheckpointUsed>)> {
@@ -264,8 +239,13 @@ fn build(
     remove(&places.new)?;
     remove(&places.saved)?;
     let mut used = None;
-    let saved = match source {
-        Source::Checkpoint => match checkpoint::newest(settings)? {
+    let saved = match (source, bucket) {
+        (Source::Checkpoint, Some(bucket)) => {
+            let catalog = open_kv(engine, &places.saved)?;
+            used = Some(bucket.read(&*catalog)?);
+            Some(restored(catalog)?)
+        }
+        (Source::Checkpoint, None) => match checkpoint::newest(settings)? {
             Some(found) => {
                 let catalog = unpack(engine, &found.place.file, &places.saved)
                     .map_err(checkpoint::or_without)?;
@@ -274,10 +254,10 @@ fn build(
             }
             None => None,
         },
-        Source::PresentCatalog => {
+        (Source::PresentCatalog, _) => {
             Some(Saved { catalog: open_kv(engine, &places.catalog)?, is_present: true })
         }
-        Source::Backup(file) => Some(restored(unpack(engine, file, &places.saved)?)?),
+        (Source::Backup(file), _) => Some(restored(unpack(engine, file, &places.saved)?)?),
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let parts = Parts {
@@ -298,7 +278,7 @@ fn build(
     result.map(|report| (report, used))
 }
 
-/// A catalog of an earlier time. In the new one nobody may use its file systems until they are mended,
+/// A catalog of an earlier time. In the new one its file systems cannot be used until they are mended,
 /// whenever this process ends: numbers that were given since then would be given again.
 fn restored(catalog: Arc<dyn Kv>) -> Result<Saved> {
     let saved = Saved { catalog, is_present: false };

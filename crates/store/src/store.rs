@@ -2,6 +2,7 @@
 //! An open store: owned by this process, or reached through the process that owns it.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -9,13 +10,14 @@ use terrace_core::{Access, Error, ErrorKind, Policy, Result};
 use terrace_server::Service;
 use terrace_stack::Stack;
 
+use crate::admin::Admin;
 use crate::control::Link;
 use crate::owner::Owner;
 use crate::url::Url;
 
 /// An open store. Cloning is cheap; all clones are the same store.
 ///
-/// - One process owns a store: tiers, policy and migrations run inside it. Whoever opens it
+/// - One process owns a store: tiers, policy and migrations run inside it. A process that opens it
 ///   meanwhile is *attached*: every call goes through the owner's control socket, and fails with
 ///   `Unreachable` while there is no owner. Open objects go on with the next one.
 /// - When the last clone and the last open object are dropped, an owned store is closed as well as
@@ -51,8 +53,8 @@ pub struct OpenOptions {
     pub policy_wrapper: Option<PolicyWrapper>,
     /// Instead of the configured `dry_run`; needs ownership.
     pub dry_run: Option<bool>,
-    /// Whether the store may be opened for writing where tiers are missing, as if the configuration
-    /// said so. Objects on them fail with `Io`, or are read from clean copies elsewhere; everything
+    /// Whether the store may be opened for writing where tiers are missing, as with the setting in the configuration.
+    /// Objects on them fail with `Io`, or are read from clean copies elsewhere; everything
     /// else works.
     pub degraded: bool,
     /// What the store is opened for, for the errors of others that find it in use: `mount at /mnt/files`.
@@ -114,8 +116,8 @@ impl Store {
         }
     }
 
-    /// Serves other processes no longer, before everything else is ended: who wants the store for
-    /// itself waits from now on, and nobody becomes a client of what is about to end. Does nothing
+    /// Serves other processes no longer, before everything else is ended: an opening that wants the store for
+    /// itself waits from now on, and no process becomes a client of what is about to end. Does nothing
     /// when attached.
     pub fn stop_serving(&self) {
         if let Side::Owned(owned) = &self.side {
@@ -142,6 +144,31 @@ impl Store {
             Side::Owned(owned) => owned.lock.name_own(Error::new(ErrorKind::Busy, operation)),
             Side::Attached(link) => link.busy(operation),
         }
+    }
+
+    /// Why another machine owns the store now, where that has taken it over since it was opened.
+    pub fn fenced(&self) -> Option<String> {
+        match &self.side {
+            Side::Owned(owned) => owned.fenced(),
+            Side::Attached(_) => None,
+        }
+    }
+
+    /// Shows and steers what the store does: the same whether this process owns it or not.
+    pub fn admin(&self) -> &dyn Admin {
+        match &self.side {
+            Side::Owned(owner) => owner.owned(),
+            Side::Attached(link) => link.admin(),
+        }
+    }
+
+    /// Names and directories of the tiers whose files can be handed out, as they were when the store
+    /// was opened: none of throttled or packed tiers, and none where another process owns the store.
+    pub fn directories_to_lend(&self) -> Vec<(String, PathBuf)> {
+        let Side::Owned(owned) = &self.side else { return Vec::new() };
+        let tiers =
+            owned.settings.tiers.iter().filter(|tier| tier.throttle.is_none() && !tier.is_framed());
+        tiers.filter_map(|tier| Some((tier.name.clone(), tier.path.clone()?))).collect()
     }
 
     /// Whether another process owns the store.

@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::Access as Permission;
-use terrace_backends::object::{File, FileSettings, Rates, S3, S3Settings, Throttle, path_below};
+use terrace_backends::object::{
+    File, FileSettings, FrameKey, Framed, Packing, Rados, RadosSettings, Rates, S3, S3Settings,
+    Throttle, path_below,
+};
 use terrace_backends::{Place, open_backend};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result, TierBackend};
 use terrace_stack::{Offline, Tier};
+use terrace_transport::read_secret_file;
 
 use crate::Settings;
-use crate::settings::{ThrottleSettings, TierSettings};
+use crate::settings::{Compress, ThrottleSettings, TierSettings};
 
 /// What a new file system has in its root.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -35,9 +39,9 @@ pub(crate) fn open(
             Ok(backend) => (backend, None),
             Err(error) if may_miss && is_missing(&error, access) => {
                 let reason = error.chain();
-                let offline: Arc<dyn Backend> =
-                    Arc::new(Offline::new(target(tier), reason.clone()));
-                (offline, Some(reason))
+                let offline = Offline::new(target(tier), reason.clone());
+                let offline = offline.with_object_bytes_max(object_bytes_max(tier));
+                (Arc::new(offline) as _, Some(reason))
             }
             Err(error) => return Err(error.with("tier", &tier.name)),
         };
@@ -75,6 +79,7 @@ fn tier_of(tier: &TierSettings, backend: Arc<dyn Backend>, offline: Option<Strin
         backend,
         figures: tier.figures,
         watermarks: tier.watermarks,
+        keep_deleted: tier.keep_deleted,
         offline,
         path_of: tier.path.is_some().then_some(path_below as fn(&Key) -> String),
     }
@@ -87,7 +92,11 @@ fn open_one(
 ) -> Result<Arc<dyn Backend>> {
     if let Some(bucket) = &tier.s3 {
         let backend = open_bucket(bucket, tier.figures.capacity_bytes, access)?;
-        return Ok(throttled(tier, backend, clock));
+        return framed(tier, throttled(tier, backend, clock));
+    }
+    if let Some(pool) = &tier.rados {
+        let backend = open_pool(pool, tier.figures.capacity_bytes, access)?;
+        return framed(tier, throttled(tier, backend, clock));
     }
     let place = Place {
         path: tier.path.as_deref(),
@@ -101,7 +110,32 @@ fn open_one(
         }
         check_own(&*backend, path)?;
     }
-    Ok(throttled(tier, backend, clock))
+    framed(tier, throttled(tier, backend, clock))
+}
+
+/// Wraps the backend of a tier whose objects are compressed or encrypted.
+fn framed(tier: &TierSettings, backend: Arc<dyn Backend>) -> Result<Arc<dyn Backend>> {
+    if !tier.is_framed() {
+        return Ok(backend);
+    }
+    let level = match tier.compress {
+        Some(Compress::Zstd(level)) => Some(level),
+        Some(Compress::Off) | None => None,
+    };
+    let read = |path: &PathBuf| {
+        read_secret_file(path)
+            .and_then(|text| FrameKey::from_text(&text))
+            .map_err(|error| match error.kind() {
+                // A tier without its key is no disk that is missing.
+                ErrorKind::NotFound | ErrorKind::Io => Error::new(ErrorKind::Denied, "open a tier")
+                    .because("the file with its key is missing or cannot be read")
+                    .caused_by(error),
+                _ => error,
+            })
+            .map_err(|error| error.with("key_file", path.display()))
+    };
+    let key = tier.encrypt.as_ref().map(read).transpose()?;
+    Ok(Arc::new(Framed::open(backend, Packing { level, key })?))
 }
 
 fn throttled(
@@ -133,6 +167,24 @@ fn open_bucket(
     Ok(Arc::new(backend))
 }
 
+/// Opens a namespace of a pool: one with a superblock, or without objects.
+fn open_pool(
+    pool: &RadosSettings,
+    capacity_bytes: u64,
+    access: Access,
+) -> Result<Arc<dyn Backend>> {
+    let backend = Rados::open(pool, capacity_bytes, access == Access::Read)?;
+    if backend.superblock()?.is_none() && !backend.is_empty()? {
+        return Err(Error::new(ErrorKind::Denied, "open a tier")
+            .because(
+                "the pool holds objects in this namespace, but not those of a tier: choose another \
+                 `namespace`",
+            )
+            .with("target", backend.target()));
+    }
+    Ok(Arc::new(backend))
+}
+
 fn rates(throttle: &ThrottleSettings) -> Rates {
     Rates {
         latency: throttle.latency,
@@ -142,9 +194,24 @@ fn rates(throttle: &ThrottleSettings) -> Rates {
     }
 }
 
+/// The largest object of a tier that cannot be asked for it; `u64::MAX` where no object is cut because of it.
+fn object_bytes_max(tier: &TierSettings) -> u64 {
+    let below_bytes = match tier.rados {
+        Some(_) => Rados::OBJECT_BYTES_MAX,
+        None => u64::MAX,
+    };
+    match tier.is_framed() {
+        true => Framed::object_bytes_max(below_bytes, tier.encrypt.is_some()),
+        false => below_bytes,
+    }
+}
+
 fn target(tier: &TierSettings) -> String {
     if let Some(bucket) = &tier.s3 {
         return bucket.target();
+    }
+    if let Some(pool) = &tier.rados {
+        return pool.target();
     }
     let path = tier.path.as_ref().map(|path| path.display().to_string());
     format!("{}:{}", tier.backend, path.unwrap_or_default())
@@ -162,7 +229,7 @@ fn check_writable(path: &Path) -> Result<()> {
     })
 }
 
-/// Refuses a directory with files and no superblock: it is somebody else's, or the tier's disk is
+/// Refuses a directory with files and no superblock: it is used for something else, or the tier's disk is
 /// not mounted there. The stack compares superblocks that are there.
 fn check_own(backend: &dyn Backend, path: &Path) -> Result<()> {
     let is_known = match backend.superblock() {
@@ -193,6 +260,19 @@ fn check_distinct(tier: &TierSettings, homes: &mut HashMap<PathBuf, String>) -> 
                     .with("other", other)
                     .with("target", bucket.target()))
             }
+            None => Ok(()),
+        };
+    }
+    if let Some(pool) = &tier.rados {
+        let configuration = pool.configuration.as_deref().unwrap_or(Path::new("ceph.conf"));
+        let home = format!("{}:{}", configuration.display(), pool.target());
+        return match homes.insert(home.into(), tier.name.clone()) {
+            Some(other) => Err(Error::invalid(
+                "open a tier",
+                "its pool and namespace are also those of a tier",
+            )
+            .with("other", other)
+            .with("target", pool.target())),
             None => Ok(()),
         };
     }
@@ -240,4 +320,24 @@ pub(crate) fn clear(path: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_of_a_missing_tier_follows_from_its_settings() {
+        let text = "[[tier]]\nname = \"fast\"\npath = \"fast\"\n\
+                    [[tier]]\nname = \"cold\"\nbackend = \"rados\"\npool = \"p\"\n";
+        let bounds = |further: &str| -> Vec<u64> {
+            let text = format!("{text}{further}");
+            let settings = Settings::parse(&text, "terrace.toml").expect("legal");
+            settings.tiers.iter().map(object_bytes_max).collect()
+        };
+        assert_eq!(bounds(""), [u64::MAX, Rados::OBJECT_BYTES_MAX]);
+        let framed_bytes = Framed::object_bytes_max(Rados::OBJECT_BYTES_MAX, true);
+        assert!(framed_bytes < Rados::OBJECT_BYTES_MAX);
+        assert_eq!(bounds("encrypt = \"key\"\n"), [u64::MAX, framed_bytes]);
+    }
 }

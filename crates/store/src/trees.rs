@@ -11,14 +11,14 @@ use terrace_fs::{FileClock, Tree, TreeOptions};
 #[derive(Default)]
 pub(crate) struct Trees {
     planted: Mutex<HashMap<String, Planted>>,
-    /// The one that is being checked: nobody uses it meanwhile. Locked behind `planted`.
+    /// The one that is being checked: it is not used meanwhile. Locked behind `planted`.
     checked: Mutex<Option<String>>,
 }
 
 /// An opened file system.
 pub(crate) struct Planted {
     pub(crate) tree: Arc<Tree>,
-    /// Whether somebody in this process uses it alone.
+    /// Whether it is used exclusively in this process.
     pub(crate) is_taken: bool,
 }
 
@@ -32,8 +32,8 @@ impl Trees {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps everybody from a file system until the return value is dropped; `None` where somebody
-    /// uses it.
+    /// Keeps a file system from being used until the return value is dropped; `None` where it is
+    /// in use.
     pub(crate) fn keep_out(&self, name: &str) -> Option<Checked<'_>> {
         let mut planted = self.lock();
         let mut checked = self.checked();

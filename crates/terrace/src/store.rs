@@ -119,7 +119,7 @@ impl Store {
     /// `Busy` with 16 watchers, `Unreachable` once the store is closed, `Unsupported` behind several
     /// servers.
     pub fn watch(&self, each: &mut dyn FnMut(Option<Notice>) -> bool) -> Result<()> {
-        self.inner.watch(&WatchFilter::default(), &mut |seen| match seen {
+        self.inner.admin().watch(&WatchFilter::default(), &mut |seen| match seen {
             Seen::Begun | Seen::Nothing => each(None),
             Seen::Notice(notice) => each(Some(*notice)),
         })

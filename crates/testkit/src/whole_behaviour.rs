@@ -259,6 +259,7 @@ pub fn the_superblock_is_kept(backend: &dyn Backend) {
             format_version: 1,
             feature_bits: 0,
             epoch,
+            frames: None,
         };
         backend.set_superblock(&superblock).expect("set");
         assert_eq!(backend.superblock().expect("asked"), Some(superblock));

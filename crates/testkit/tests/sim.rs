@@ -278,6 +278,7 @@ fn a_superblock_is_durable_at_once() {
         format_version: 1,
         feature_bits: 0,
         epoch: 7,
+        frames: None,
     };
     tier.open().set_superblock(&superblock).expect("set");
     let boot_id = world.boot_id();

@@ -9,9 +9,38 @@ use crate::record::{Access, Waits};
 /// Most bytes of one access: its head, eleven numbers and three bytes.
 pub(crate) const ACCESS_BYTES_MAX: usize = 4 + 11 * crate::codec::NUMBER_BYTES_MAX;
 
-/// The low bits of the first byte of an entry: up to [`KIND_MAX`] an event of that kind.
-pub(crate) const KIND_MASK: u8 = 0x1f;
-pub(crate) const KIND_MAX: u8 = EventKind::ALL.len() as u8;
+/// The low bits of the first byte of an entry, which say what it is.
+const KIND_MASK: u8 = 0x1f;
+/// Up to here they are the number of a kind of event …
+const NUMBERED_MAX: u8 = EventKind::Unpin as u8;
+/// … and so are those that came later than the entries behind it.
+const STAT: u8 = 0x16;
+const SYNC: u8 = 0x17;
+
+/// The low bits for a kind of event.
+#[inline]
+fn code(kind: EventKind) -> u8 {
+    match kind {
+        EventKind::Stat => STAT,
+        EventKind::Sync => SYNC,
+        numbered => numbered as u8,
+    }
+}
+
+/// The kind of event that an entry with this first byte is; `None` for one that is something else.
+fn kind_of(head: u8) -> Option<EventKind> {
+    match head & KIND_MASK {
+        STAT => Some(EventKind::Stat),
+        SYNC => Some(EventKind::Sync),
+        number @ 1..=NUMBERED_MAX => Some(EventKind::ALL[usize::from(number) - 1]),
+        _ => None,
+    }
+}
+
+/// Whether an entry with this first byte is an event.
+pub(crate) fn is_access(head: u8) -> bool {
+    kind_of(head).is_some()
+}
 
 /// The slot and incarnation of the access before.
 const SAME_SEGMENT: u8 = 0x20;
@@ -61,7 +90,7 @@ impl Before {
         more |= if waits.stack_ns == 0 { 0 } else { HAS_STACK_TIME };
         more |= if event.outcome == Outcome::Done { 0 } else { HAS_OUTCOME };
         let is_same = event.slot == self.slot && event.incarnation == self.incarnation;
-        let mut head = event.kind as u8;
+        let mut head = code(event.kind);
         head |= if is_same { SAME_SEGMENT } else { 0 };
         head |= if event.tier.0 == self.tier { SAME_TIER } else { 0 };
         head |= if more == 0 { 0 } else { HAS_MORE };
@@ -102,9 +131,7 @@ impl Before {
 
     /// Reads the access whose first byte is `head`.
     pub(crate) fn get(&mut self, head: u8, bytes: &mut Decoder<'_>) -> Result<Access, Wrong> {
-        let kind = usize::from(head & KIND_MASK);
-        let kind = kind.checked_sub(1).and_then(|index| EventKind::ALL.get(index));
-        let kind = *kind.ok_or(Wrong("there is no such kind of event"))?;
+        let kind = kind_of(head).ok_or(Wrong("there is no such kind of event"))?;
         let more = if head & HAS_MORE == 0 { 0 } else { bytes.u8()? };
         if more & !(HAS_COUNT | HAS_GUARD_WAIT | HAS_STACK_TIME | HAS_OUTCOME) != 0 {
             return Err(Wrong("an event has an unknown part"));
@@ -160,7 +187,7 @@ pub(crate) mod tests {
         let slot = random.below(5) as u32;
         let slot = if random.chance(0.1) { u32::MAX - slot } else { slot };
         let event = Event {
-            kind: EventKind::ALL[random.below(16) as usize],
+            kind: EventKind::ALL[random.below(EventKind::ALL.len() as u64) as usize],
             slot,
             incarnation: random.below(3) as u32,
             tier: TierIndex(random.below(3) as u8 * 15),

@@ -3,7 +3,7 @@
 
 use terrace_core::Key;
 
-use crate::access::{Before, KIND_MASK, KIND_MAX};
+use crate::access::{Before, is_access};
 use crate::codec::{Decoder, Wrong};
 use crate::entry;
 use crate::record::{Record, Subject};
@@ -123,7 +123,7 @@ impl Entries {
         key_of: impl Fn((u32, u32)) -> Key,
     ) -> Result<Option<Record>, Wrong> {
         let head = bytes.u8()?;
-        if (1..=KIND_MAX).contains(&(head & KIND_MASK)) {
+        if is_access(head) {
             return self.before.get(head, bytes).map(|access| Some(Record::Access(access)));
         }
         match head {

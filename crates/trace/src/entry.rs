@@ -12,7 +12,7 @@ use crate::record::{
     Subject, Tier, TierState,
 };
 
-/// The first bytes of entries; those up to 16 are accesses.
+/// The first bytes of entries; those up to 16, 0x16 and 0x17 are accesses (`access.rs`).
 pub(crate) const SNAPSHOT: u8 = 0x11;
 pub(crate) const STATE: u8 = 0x12;
 pub(crate) const ROUND: u8 = 0x13;

@@ -6,7 +6,6 @@ use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -290,7 +289,7 @@ pub struct Listener {
 enum ListenerKind {
     Tcp(TcpListener),
     /// Its path is removed when it is dropped.
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, unix::Bound),
 }
 
 impl Listener {
@@ -318,8 +317,8 @@ impl Listener {
                 Ok(Self { kind: ListenerKind::Tcp(listener), endpoint })
             }
             Endpoint::Unix(path) => {
-                let listener = unix::bind(path).map_err(failed)?;
-                let kind = ListenerKind::Unix(listener, path.clone());
+                let (listener, name) = unix::bind(path).map_err(failed)?;
+                let kind = ListenerKind::Unix(listener, name);
                 Ok(Self { kind, endpoint: endpoint.clone() })
             }
         }
@@ -358,9 +357,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let ListenerKind::Unix(_, path) = &self.kind {
-            // The next listener there replaces it anyhow.
-            let _ = std::fs::remove_file(path);
+        if let ListenerKind::Unix(_, name) = &self.kind {
+            name.remove();
         }
     }
 }
@@ -415,7 +413,12 @@ mod tests {
         assert!(path.exists());
         let listener = Listener::bind(&endpoint).expect("taken over");
         assert_eq!(Listener::bind(&endpoint).expect_err("alive").kind(), ErrorKind::Busy);
+        // One that refuses connections leaves the name to the next.
+        listener.close();
+        let next = Listener::bind(&endpoint).expect("taken over");
         drop(listener);
+        assert_eq!(Listener::bind(&endpoint).expect_err("alive").kind(), ErrorKind::Busy);
+        drop(next);
         std::fs::write(path, b"a file").expect("write");
         Listener::bind(&endpoint).expect_err("not a socket");
         assert_eq!(std::fs::read(path).expect("still there"), b"a file");

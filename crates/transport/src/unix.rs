@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -38,13 +38,14 @@ impl Name {
 }
 
 /// Listens on a socket that only its owner, and root, can connect to. One on which no process
-/// listens any more is replaced.
+/// listens any more is replaced. From the moment the path exists, it can be connected to: the socket
+/// gets its name there as the last step.
 ///
 /// # Errors
 ///
 /// `AddrInUse` where a process listens, `AlreadyExists` where something else is there; those of the
 /// system.
-pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
+pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -57,6 +58,46 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
             _ => return Err(io::ErrorKind::AddrInUse.into()),
         }
     }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let made = tempfile::Builder::new()
+        .prefix(".socket-")
+        .make_in(directory.unwrap_or(Path::new(".")), listen)?;
+    // Fails where another process came first, whose socket stays.
+    let named = std::fs::hard_link(made.path(), path);
+    named.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => io::ErrorKind::AddrInUse.into(),
+        _ => error,
+    })?;
+    let (listener, _without_its_first_name) = made.into_parts();
+    let identity = identity(path)?;
+    Ok((listener, Bound { path: path.into(), identity }))
+}
+
+/// The name that a listener has given to its socket.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Bound {
+    /// Removes it, unless another listener has it by now, as it may once this one refuses connections.
+    pub(crate) fn remove(&self) {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // The next listener there replaces it anyhow.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device and inode.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Listens at a path where nothing is.
+fn listen(path: &Path) -> io::Result<UnixListener> {
     let name = Name::of(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -87,10 +128,31 @@ mod tests {
         std::fs::create_dir_all(&directory).expect("writable");
         let path = directory.join("socket");
         connect(&path).expect_err("nobody is there");
-        let listener = bind(&path).expect("listens");
+        let (listener, _) = bind(&path).expect("listens");
         connect(&path).expect("somebody is there");
         assert_eq!(bind(&path).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         bind(&path).expect("takes over what is left");
+        let names = std::fs::read_dir(path.parent().expect("the directory")).expect("readable");
+        assert_eq!(names.count(), 1, "only the socket is left");
+    }
+
+    #[test]
+    fn what_is_there_can_be_connected_to() {
+        let home = tempfile::tempdir().expect("directory");
+        for number in 0..300 {
+            let path = home.path().join(format!("socket-{number}"));
+            let connected = std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    while !path.exists() {
+                        std::hint::spin_loop();
+                    }
+                    connect(&path).map(drop)
+                });
+                let _bound = bind(&path).expect("listens");
+                waiting.join().expect("no panic")
+            });
+            connected.expect("somebody listens");
+        }
     }
 }

@@ -207,6 +207,7 @@ impl Welcome {
             // too large.
             writes: Writes::InPlace,
             object_bytes_max: u64::MAX,
+            packed: false,
         };
         let target = input.text()?.into();
         let openings = match input.end() {
@@ -333,6 +334,7 @@ mod tests {
                 labels: false,
                 writes: Writes::InPlace,
                 object_bytes_max: u64::MAX,
+                packed: false,
             },
             target: "file:/srv".into(),
             openings: Openings::default(),

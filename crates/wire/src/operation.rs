@@ -726,6 +726,8 @@ pub(crate) fn read_superblock(input: &mut Reader<'_>) -> Result<Superblock> {
         format_version: input.u32()?,
         feature_bits: input.u64()?,
         epoch: input.u64()?,
+        // Wrappers are around tiers of the machine that has them.
+        frames: None,
     })
 }
 

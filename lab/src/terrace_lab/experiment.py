@@ -266,9 +266,11 @@ def _with_parameters(
             used.update(template.get_identifiers())
         try:
             return template.substitute(parameters)
-        except (KeyError, ValueError) as error:
-            reason = f"cannot fill {value!r}: {error} is no parameter; a `$` itself is `$$`"
-            raise SettingsError(where, reason) from None
+        except KeyError as error:
+            reason = missing("parameter", str(error.args[0]), sorted(parameters))
+        except ValueError as error:
+            reason = str(error)
+        raise SettingsError(where, f"cannot fill {value!r}: {reason}; a `$` itself is `$$`")
 
     filled: dict[str, Any] = put(
         "", {key: one for key, one in values.items() if key != "parameters"}

@@ -75,6 +75,7 @@ class TierReport:
     reserved_bytes: int
     copy_bytes: int
     garbage_bytes: int
+    kept_bytes: int
     segments: int
     latency_ns: int
     read_bytes_per_s: float | None

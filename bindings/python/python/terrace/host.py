@@ -24,6 +24,8 @@ from typing import Any
 
 from terrace.policy import (
     MISSING,
+    STAT,
+    SYNC,
     Actions,
     Parameter,
     Policy,
@@ -85,7 +87,7 @@ class _Host:
             return _FAILED, _json({"error": _summary(error)}), b""
 
     def rest(self) -> None:
-        """Does what nobody has to wait for."""
+        """Does what no caller has to wait for."""
         if self._view is not None:
             self._view._catch_up()
 
@@ -102,11 +104,17 @@ class _Host:
         self._memory = _Memory(memory)
         chosen = load(self._path)
         self._parameters = list(parameters(chosen))
+        if not all(kind in (STAT, SYNC) for kind in chosen.interest):
+            raise ValueError(f"expected STAT and SYNC in `interest`, not {chosen.interest!r}")
         self._view = View(head["seed"])
         self._view._update(head | {"events": 0, "changed": 0, "keys": []}, self._memory.take(0))
         self._policy = chosen(self._view)
         gc.freeze()  # What was loaded stays: looking through it again and again takes milliseconds.
-        said = {"name": chosen.__name__, "state_version": chosen.state_version}
+        said = {
+            "name": chosen.__name__,
+            "state_version": chosen.state_version,
+            "interest": list(chosen.interest),
+        }
         return said | self._told_anew()
 
     def _call(self, call: int, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:

@@ -58,6 +58,7 @@ else:
 # Kinds of events: events["kind"].
 CREATE, PRESENT, OPEN, CLOSE, READ, WRITE, SET_LEN, DELETE = range(1, 9)
 QUEUED, MOVED, COPIED, UNCOPIED, RECEIPT, TIMER, PIN, UNPIN = range(9, 17)
+STAT, SYNC = range(17, 19)  # only for a policy with these in its `interest`
 
 # Advice of applications: segments["temperature"].
 UNKNOWN, HOT, COLD = range(3)
@@ -232,7 +233,7 @@ class View:
         return events
 
     def _catch_up(self) -> None:
-        """Does to the segments what was told since somebody looked at them last."""
+        """Does to the segments what events changed since they were last read."""
         if self._pending is None:
             return
         (events, rows, slots), self._pending = self._pending, None
@@ -485,6 +486,7 @@ class Policy:
 
     placement: Placement = Placement()  # set it whenever you like; it counts from the next answer
     state_version: int = 0  # of what `save` writes; change it with the format
+    interest: tuple[int, ...] = ()  # optional kinds of events that it wants: STAT, SYNC
 
     def __init__(self, view: View) -> None:
         """Starts over these tiers. The segments that there are come as PRESENT events."""
@@ -508,7 +510,7 @@ class Policy:
         """Takes over what `save` wrote, perhaps of another version. Events come after it."""
 
     def parameter_changed(self, name: str) -> None:
-        """Called after somebody set a parameter."""
+        """Called after a parameter was set."""
 
 
 def parameters(policy: type[Policy]) -> Iterator[Parameter]:

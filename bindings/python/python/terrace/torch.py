@@ -9,14 +9,13 @@ checkpoints.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import io
 import os
 import random
 import tarfile
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,9 @@ import torch
 import torch.distributed
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from terrace._errors import Busy, Error
+from terrace._errors import Error
 from terrace._shared import Opener, shared
+from terrace._torch_prefetch import Prefetcher
 
 if TYPE_CHECKING:
     from terrace._store import Store
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckpointReader",
     "CheckpointWriter",
+    "FileDataset",
     "Loader",
     "ObjectDataset",
     "ShardDataset",
@@ -47,11 +48,6 @@ _BATCH_BYTES = 8 << 20
 _FIRST_READ_BYTES = 256 << 10
 # Samples that the prefetcher keeps ahead of the workers by default.
 _WINDOW_SAMPLES = 512
-# How soon the prefetcher sees that its loader has ended.
-_PAUSE_S = 0.05
-# How often and how long the end waits for migrations, before objects are brought back.
-_END_TURNS_MAX = 20
-_END_WAIT_S = 1.0
 
 
 class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
@@ -82,6 +78,9 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
     def _store(self) -> Store:
         return self._opener.store()
 
+    def _object_of(self, name: str) -> str | None:
+        return name
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -108,6 +107,66 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
 
     def _sample(self, data: bytes) -> Any:
         return data if self.transform is None else self.transform(data)
+
+
+class FileDataset(Dataset[Any]):  # type: ignore[misc]
+    """Samples that are files: those of `names` below a directory, or all that are below it, in the
+    order of their names. `transform` makes a sample of its bytes; without one samples are bytes.
+
+    In a mount of a store, a `Loader` brings files to a fast tier as it does objects. It opens the
+    store for that as `user.terrace.store` names it.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        names: Sequence[str] | None = None,
+        *,
+        transform: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        self.directory = os.path.abspath(directory)
+        self.names = list(names) if names is not None else sorted(_files_below(self.directory))
+        self.transform = transform
+        self._opener: Opener | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Any:
+        with open(os.path.join(self.directory, self.names[index]), "rb", buffering=0) as file:
+            data = file.readall()
+        return data if self.transform is None else self.transform(data)
+
+    def _store(self) -> Store:
+        if self._opener is None:
+            try:
+                address = os.getxattr(self.directory, "user.terrace.store")
+            except OSError as error:
+                reason = f"{self.directory} is in no mount of a store"
+                raise ValueError(f"a prefetch tier needs files of a mount: {reason}") from error
+            self._opener = Opener(os.fsdecode(address))
+        return self._opener.store()
+
+    def _object_of(self, name: str) -> str | None:
+        path = os.path.join(self.directory, name)
+        try:
+            # Small files are stored with their names.
+            if os.getxattr(path, "user.terrace.tier") == b"metadata":
+                return None
+            return os.fsdecode(os.getxattr(path, "user.terrace.key"))
+        except OSError as error:
+            if error.errno == errno.ENODATA:
+                return None
+            raise
+
+
+def _files_below(directory: str) -> Iterator[str]:
+    def fail(error: OSError) -> None:
+        raise error
+
+    for place, _, files in os.walk(directory, onerror=fail):
+        for file in files:
+            yield os.path.relpath(os.path.join(place, file), directory)
 
 
 class ShardDataset(IterableDataset[Any]):  # type: ignore[misc]
@@ -194,18 +253,21 @@ class Loader:
     """A `DataLoader` that can be resumed in the middle of an epoch, and that brings the objects of
     the samples that come next to a fast tier.
 
-    It is made of a data set of objects or shards and the options of `DataLoader`. One iteration is
-    an epoch; a sampler that has `set_epoch` gets the number of each, and the data set, too.
+    It is made of a data set of objects, files or shards and the options of `DataLoader`. One
+    iteration is an epoch; a sampler that has `set_epoch` gets the number of each, and the data set,
+    too.
 
     `state_dict` says how far the epoch is, `load_state_dict` goes on there: the batches that follow
     are those that would have followed, provided that the sampler's order depends on the number of
     the epoch, or on a generator, and on nothing else. The state holds that of the generator when
     the epoch began. What was loaded is skipped without reading it, except for shards.
 
-    With `prefetch_tier`, objects of an `ObjectDataset` are promoted to this tier `window_samples`
-    ahead of what is asked for, in the order of the sampler, and brought back to where they were
-    once their batch was used, unless another program did that already. Failures of that never fail
-    the loader; `prefetch_failures` counts them.
+    With `prefetch_tier`, objects of an `ObjectDataset`, or those of the files of a `FileDataset` in
+    a mount, are promoted to this tier `window_samples` ahead of what is asked for, in the order of
+    the sampler, and brought back to where they were once their batch was used, unless another
+    program did that already. The tier needs room for these, and for the batches that the workers
+    have asked for: `num_workers` times `prefetch_factor`. Failures of that never fail the loader;
+    `prefetch_failures` counts them.
     """
 
     def __init__(
@@ -227,8 +289,11 @@ class Loader:
         self.prefetch_failures = 0
         self._sampler: Any = None
         self._generator_state: Any = None
-        if prefetch_tier is not None and not isinstance(dataset, ObjectDataset):
-            raise ValueError("a prefetch tier needs an ObjectDataset")
+        if prefetch_tier is not None and not isinstance(dataset, ObjectDataset | FileDataset):
+            raise ValueError("a prefetch tier needs an ObjectDataset or a FileDataset")
+        if prefetch_tier is not None:
+            # Where there is none, that is not found out in the first epoch.
+            dataset._store()
         if isinstance(dataset, IterableDataset):
             self._loader = DataLoader(dataset, **options)
             return
@@ -268,11 +333,13 @@ class Loader:
             self._order.batches = list(self._sampler)[skipped:]
             if self._prefetch_tier is not None:
                 names = self.dataset.names
-                prefetcher = _Prefetcher(
+                prefetcher = Prefetcher(
                     self.dataset._store(),
                     [[names[index] for index in batch] for batch in self._order.batches],
+                    self.dataset._object_of,
                     self._prefetch_tier,
                     self._window_samples,
+                    self._loader.num_workers * (self._loader.prefetch_factor or 0),
                     self._keep,
                 )
             batches = iter(self._loader)
@@ -316,114 +383,6 @@ class _Order:
 
     def __len__(self) -> int:
         return len(self.batches)
-
-
-class _Prefetcher:
-    """Promotes the objects of batches ahead of their use, and brings them back behind it."""
-
-    def __init__(
-        self, store: Store, batches: Iterable[list[str]], tier: str, window_samples: int, keep: bool
-    ) -> None:
-        self._admin = store.admin()
-        self._tier = tier
-        self._window_samples = window_samples
-        self._keep = keep
-        self._coming = deque(batches)
-        self._ahead: deque[list[str]] = deque()
-        self._used = 0
-        self._failures = 0
-        self._is_closed = False
-        self._changed = threading.Condition()
-        # How often each object will still be used: it is brought back after the last time.
-        self._left = Counter(name for batch in self._coming for name in batch)
-        # Where promoted objects were.
-        self._origin: dict[str, str] = {}
-        # To be brought back, once they do not move any more.
-        self._back: list[str] = []
-        self._thread = threading.Thread(target=self._run, name="terrace-prefetch", daemon=True)
-        self._thread.start()
-
-    def used(self) -> None:
-        """One more batch was used."""
-        with self._changed:
-            self._used += 1
-            self._changed.notify()
-
-    def close(self) -> int:
-        """Ends, brings back what was promoted, and returns the number of failures."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-        self._thread.join()
-        return self._failures
-
-    def _run(self) -> None:
-        window = 0
-        while True:
-            with self._changed:
-                is_closed, used, self._used = self._is_closed, self._used, 0
-            for _ in range(min(len(self._ahead), used)):
-                batch = self._ahead.popleft()
-                window -= len(batch)
-                self._left.subtract(batch)
-                self._back += [name for name in batch if self._left[name] == 0]
-            if is_closed:
-                self._end()
-                return
-            self._back = self._bring_back(self._back)
-            room = self._window_samples - window
-            if self._coming and (window == 0 or len(self._coming[0]) <= room):
-                batch = self._coming.popleft()
-                for name in batch:
-                    self._promote(name)
-                window += len(batch)
-                self._ahead.append(batch)
-                continue
-            with self._changed:
-                if not self._is_closed and self._used == 0:
-                    self._changed.wait(_PAUSE_S)
-
-    def _promote(self, name: str) -> None:
-        if name in self._origin:
-            return
-        try:
-            elsewhere = {one.tier for one in self._admin.explain(name).segments} - {self._tier}
-            if elsewhere:
-                self._admin.promote(name, self._tier)
-                self._origin[name] = min(elsewhere)
-        except Error:
-            self._failures += 1
-
-    def _bring_back(self, names: list[str]) -> list[str]:
-        """Returns those that are still on their way to the fast tier."""
-        moving = []
-        for name in names:
-            tier = self._origin.get(name)
-            if tier is None or self._keep:
-                continue
-            try:
-                # Before its promotion has ended there is nothing to bring back yet.
-                if any(one.moving for one in self._admin.explain(name).segments):
-                    moving.append(name)
-                    continue
-                self._admin.migrate(name, tier)
-            except Busy:
-                moving.append(name)
-            except Error:
-                self._failures += 1
-            else:
-                del self._origin[name]
-        return moving
-
-    def _end(self) -> None:
-        moving = self._bring_back(list(self._origin))
-        for _ in range(_END_TURNS_MAX):
-            if not moving:
-                return
-            with contextlib.suppress(Error):
-                self._admin.wait_idle(_END_WAIT_S)
-            moving = self._bring_back(moving)
-        self._failures += len(moving)
 
 
 def save(store: str | os.PathLike[str], name: str, value: Any, *, durable: bool = True) -> None:

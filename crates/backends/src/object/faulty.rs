@@ -483,6 +483,11 @@ impl Object for FaultyObject {
         self.inner.stat()
     }
 
+    fn created_ns(&self) -> Result<u64> {
+        self.pass(FaultPoint::Stat)?;
+        self.inner.created_ns()
+    }
+
     fn set_modified(&self, wall_ns: u64) -> Result<()> {
         self.pass(FaultPoint::Identity)?;
         self.inner.set_modified(wall_ns)

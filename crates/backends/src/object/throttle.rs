@@ -217,6 +217,10 @@ impl Object for ThrottledObject {
         self.inner.stat()
     }
 
+    fn created_ns(&self) -> Result<u64> {
+        self.inner.created_ns()
+    }
+
     fn set_modified(&self, wall_ns: u64) -> Result<()> {
         self.inner.set_modified(wall_ns)
     }

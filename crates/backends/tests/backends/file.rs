@@ -109,6 +109,7 @@ fn objects_outlive_their_opening() {
         format_version: 1,
         feature_bits: 0,
         epoch: 1,
+        frames: None,
     };
     if backend.capability().identity {
         backend.set_superblock(&superblock).expect("room");

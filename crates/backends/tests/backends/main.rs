@@ -4,6 +4,7 @@
 mod behaviour;
 mod faulty;
 mod file;
+mod framed;
 mod kv;
 mod kv_files;
 mod memory;

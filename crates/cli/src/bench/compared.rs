@@ -90,7 +90,7 @@ impl Samples {
         };
         let verdict = match bar {
             _ if !self.is_all && self.values.len() < GROUPS_MIN => Verdict::NotResolved,
-            // Without the yardstick nothing can be said.
+            // There is no verdict without the yardstick.
             Bar::Ratio(_) | Bar::RatioAtMost(_) if !has_yardstick => Verdict::NotResolved,
             Bar::Ratio(limit) | Bar::AtLeast(limit) => Verdict::at_least(&bound, limit),
             Bar::RatioAtMost(limit) | Bar::AtMost(limit) => Verdict::at_most(&bound, limit),
@@ -130,7 +130,7 @@ impl Compared {
         }
     }
 
-    /// It in a line, for who waits for the others.
+    /// It in a line, printed while the others run.
     pub(super) fn line(&self) -> String {
         let Self { row, bound_of, bar, verdict, .. } = self;
         let verdict = verdict.word();

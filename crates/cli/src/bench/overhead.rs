@@ -119,7 +119,7 @@ const OBJECT_BYTES: usize = 16 << 20;
 
 /// The two stacks and what they are compared with.
 struct Bench<'a> {
-    /// Somebody wants it to end.
+    /// The benchmark is interrupted.
     stop: &'a AtomicBool,
     groups: usize,
     block_ns: f64,

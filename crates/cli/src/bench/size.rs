@@ -209,7 +209,7 @@ fn seconds<T>(clock: &SystemClock, body: impl FnOnce() -> Result<T>) -> Result<(
 }
 
 fn fill_elsewhere(place: &Path, settings: &Settings, stop: &AtomicBool) -> Result<()> {
-    /// Between two looks whether it is over, or nobody wants it any more.
+    /// Between two looks whether it is over or interrupted.
     const LOOK: Duration = Duration::from_millis(10);
     const OPERATION: &str = "make a large store";
     let program =
@@ -233,7 +233,7 @@ fn fill_elsewhere(place: &Path, settings: &Settings, stop: &AtomicBool) -> Resul
     if ended.success() {
         return Ok(());
     }
-    // It has said why.
+    // Its error is printed already.
     Err(Error::new(ErrorKind::Io, OPERATION).because(ended.to_string()))
 }
 

@@ -23,7 +23,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 /// Where a run keeps its checkpoints.
 pub(crate) const NAMESPACE: &str = "partdiff";
 
-/// Longest that migrations which nobody waits for may go on after the application has ended.
+/// Longest that migrations without a waiter may go on after the application has ended.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// Carries out a plan in a store below `dir`.
@@ -117,8 +117,8 @@ fn work(store: &Store, plan: &Plan, recorder: &Recorder, bar: &ProgressBar) -> R
     }
     let settle_start_s = phase("reading", read_start_s);
 
-    if !store.wait_idle(SETTLE_MAX)? {
-        store.cancel_all()?;
+    if !store.admin().wait_idle(SETTLE_MAX)? {
+        store.admin().cancel_all()?;
     }
     phase("settling", settle_start_s);
     Ok(Work { phases, checksum: written.checksum, write_each_s, read_each_s })
@@ -129,7 +129,7 @@ fn sample(store: &Store, recorder: &Recorder, has_ended: &AtomicBool) -> Vec<Fil
     let mut fill = Vec::new();
     while !has_ended.load(Ordering::Relaxed) {
         // A sample that cannot be taken is left out; the run itself reports what is wrong.
-        if let Ok(tiers) = store.tiers() {
+        if let Ok(tiers) = store.admin().tiers() {
             let taken = |tier: &terrace_store::report::TierReport| {
                 tier.used_bytes + tier.reserved_bytes + tier.copy_bytes + tier.garbage_bytes
             };
@@ -142,7 +142,7 @@ fn sample(store: &Store, recorder: &Recorder, has_ended: &AtomicBool) -> Vec<Fil
 }
 
 fn account(store: &Store, plan: &Plan, phases: &[Phase], fill: &[FillSample]) -> Result<RunReport> {
-    let tiers = store.tiers()?;
+    let tiers = store.admin().tiers()?;
     let fast = tiers.iter().position(|tier| tier.name == "fast");
     let fast_bytes = |sample: &FillSample| fast.map_or(0, |index| sample.taken_bytes[index]);
     let duration_s = |phase: &Phase| phase.end_s - phase.start_s;
@@ -177,7 +177,7 @@ fn deductions(store: &Store, plan: &Plan, recorder: &Recorder) -> Result<Vec<Cha
     if plan.policy.parameter("timeout") != Some("deduced") {
         return Ok(Vec::new());
     }
-    let reply = store.message("status", b"")?;
+    let reply = store.admin().message("status", b"")?;
     let status: Status = serde_json::from_slice(&reply).map_err(|error| {
         Error::new(ErrorKind::Corrupt, "read the status of the policy").caused_by(error)
     })?;

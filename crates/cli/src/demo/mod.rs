@@ -51,7 +51,7 @@ pub(crate) struct Options {
     pub(crate) command: String,
 }
 
-/// What `partdiff` computes between two checkpoints unless told otherwise.
+/// What `partdiff` computes between two checkpoints by default.
 const COMPUTING: Duration = Duration::from_millis(25);
 
 /// The run whose store stays.
@@ -158,7 +158,7 @@ impl Runner<'_> {
             .collect())
     }
 
-    /// Compares the plans whose times of writing must be told apart to a few percent.
+    /// Compares the plans whose times of writing must be distinguished to a few percent.
     fn run_blocks(&self, plans: &[Plan]) -> Result<Vec<Series>> {
         let plans: Vec<_> = plans.iter().filter(|plan| plan.in_blocks).collect();
         let bar = self.bar("interleaved blocks", (plans.len() * blocks::BLOCKS) as u64);

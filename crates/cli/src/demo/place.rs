@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The directory of the demo: made anew by every run, but never somebody else's.
+//! The directory of the demo: made anew by every run, and never one that the demo did not make.
 
 use std::fs;
 use std::io;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use terrace_core::units::{format_bytes, format_duration};
 
 use super::Options;
-use super::verdicts::FIXED;
 
 /// One row of the table before it ran.
 #[derive(Clone, Debug)]
@@ -82,6 +81,9 @@ enum Source {
 /// Requests that the simulated device serves at once: a batch of `partdiff-read`, so that
 /// whatever else it has to do makes the batch wait.
 pub(crate) const PARALLELISM: u32 = 10;
+
+/// What the ids of runs with a fixed timeout begin with.
+pub(super) const FIXED: &str = "write-buffer-fixed-";
 
 /// Fixed timeouts that are tried.
 const FIXED_TIMEOUTS: &[&str] = &["50ms", "500ms"];

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use terrace_core::{
-    Actions, Canceller, Clock, Event, EventKind, Outcome, Parameter, Placer, Policy, Result, Slot,
-    SystemClock, View,
+    Actions, Canceller, Clock, Event, EventKind, Interest, Outcome, Parameter, Placer, Policy,
+    Result, Slot, SystemClock, View,
 };
 
 /// Everything that was seen during one run; times count from its start.
@@ -69,7 +69,7 @@ pub(crate) struct MoveRecord {
     pub(crate) from: usize,
     /// The tier it went to.
     pub(crate) to: usize,
-    /// What the policy said.
+    /// The reason that the policy gave.
     pub(crate) reason: String,
 }
 
@@ -266,6 +266,10 @@ struct Recorded {
 impl Policy for Recorded {
     fn placer(&self) -> Arc<dyn Placer> {
         self.inner.placer()
+    }
+
+    fn interest(&self) -> Interest {
+        self.inner.interest()
     }
 
     fn observe(&mut self, view: &View, events: &[Event]) {

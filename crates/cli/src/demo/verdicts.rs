@@ -4,10 +4,8 @@
 use terrace_core::units::show_bytes;
 
 use super::blocks::{BATCH, Ratio, Series, compare, gather};
+use super::plan::FIXED;
 use super::report::{Finding, RunReport, Verdict};
-
-/// What the ids of runs with a fixed timeout begin with.
-pub(crate) const FIXED: &str = "write-buffer-fixed-";
 
 const TIME_RATIO_MAX: f64 = 1.05;
 const ROOM_SHARE_MAX: f64 = 0.25;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plots with axes, as SVG that is part of a page: narrow enough for a phone, and told apart by
+//! Plots with axes, as SVG that is part of a page: narrow enough for a phone, and distinguished by
 //! darkness and dashes where there are no colours.
 
 use plotters::coord::Shift;

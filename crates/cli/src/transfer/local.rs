@@ -114,7 +114,7 @@ impl LocalTarget {
     }
 }
 
-/// Makes a file beside `path` that nobody else uses.
+/// Makes a file beside `path` that no other process uses.
 fn create_partial(path: &Path) -> io::Result<(File, PathBuf)> {
     // What earlier processes with our number may have left when they were killed.
     const LEFTOVERS_MAX: u32 = 100;

@@ -37,7 +37,7 @@ pub(crate) trait Target {
     fn abandon(&mut self) -> Result<()>;
 }
 
-/// Copies: who may stop them and who watches.
+/// Copies: what may stop them and what shows their progress.
 pub(crate) struct Transfer<'a> {
     interrupt: &'a Interrupt,
     title: &'static str,

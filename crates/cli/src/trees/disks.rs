@@ -12,8 +12,8 @@ use rustix::fs::syncfs;
 use super::about;
 use crate::failure::{Result, from_local};
 
-/// A file on each by the number of its device, with its path. The kernel says what could not be written to
-/// who had a file open before: each was opened before its file system was written to.
+/// A file on each by the number of its device, with its path. The kernel reports what could not be written to
+/// descriptors that were open before: each was opened before its file system was written to.
 #[derive(Default)]
 pub(super) struct Disks(HashMap<u64, (PathBuf, File)>);
 

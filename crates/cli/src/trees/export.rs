@@ -205,7 +205,7 @@ impl<'a, 'w> Export<'a, 'w> {
 
     /// Everything in a directory is there: now it can get its times.
     fn leave(&mut self, level: &Level) -> Result<()> {
-        // Who is not root does not reach the files in it afterwards.
+        // Without root, the files in it cannot be reached afterwards.
         if !self.keeper.is_root && level.node.permissions & Mode::XUSR.bits() == 0 {
             self.settle()?;
         }
@@ -217,7 +217,7 @@ impl<'a, 'w> Export<'a, 'w> {
     /// Copies one entry; a directory is returned, to go on in it.
     fn one(&mut self, level: &Level, entry: &Listed) -> Result<Option<Level>> {
         let name = entry.name.as_slice();
-        // Whoever sent it: it must not lead out of the directory.
+        // Whatever its source: it must not lead out of the directory.
         if name.contains(&b'/') || name == b"." || name == b".." {
             let reason = "the name cannot be that of a local file";
             return Err(Error::invalid("export", reason).with("name", name.escape_ascii()).into());
@@ -302,7 +302,7 @@ impl<'a, 'w> Export<'a, 'w> {
     }
 
     /// Whether a local file has the bytes of a file by its size and time, and of its owner, group and
-    /// permissions what whoever runs this can give.
+    /// permissions what the user of this process can give.
     fn is_unchanged(&self, node: &Node, there: &Metadata) -> bool {
         let (_, modified) = local::times(there);
         there.is_file()
@@ -548,7 +548,7 @@ fn clear(spot: Spot<'_>, there: Option<&Pinned>) -> Result<()> {
 }
 
 /// The permissions for a file with this owner and this group. Its set-user-ID bit lends what its owner
-/// may do and its set-group-ID bit what its group may: each goes with the one for whom it was set, or
+/// may do and its set-group-ID bit what its group may: each goes with its owner or its group, or
 /// else the file would lend what others may.
 fn lent(node: &Node, given: &Metadata) -> Mode {
     let wanted = Mode::from_raw_mode(node.permissions);
@@ -559,7 +559,7 @@ fn lent(node: &Node, given: &Metadata) -> Mode {
     permissions
 }
 
-/// Who keeps files that it cannot give to their owners.
+/// The user that keeps files which it cannot give to their owners.
 struct Keeper {
     user: u32,
     is_root: bool,
@@ -567,7 +567,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Whoever runs this.
+    /// The user of this process.
     fn here() -> Result<Self> {
         let failed = |errno: Errno| from_local("ask for the groups", errno.into());
         let user = rustix::process::geteuid();
@@ -617,7 +617,7 @@ fn unset(errno: Errno, path: &Path) -> Error {
     about(from_local("set attributes", errno.into()), path)
 }
 
-/// Somebody else has put something in the place of what was found or made.
+/// Another process has put something in the place of what was found or made.
 fn replaced(path: &Path) -> Failure {
     let error = Error::new(ErrorKind::Stale, "copy a file");
     about(error.because("it was replaced while it was copied"), path).into()

@@ -291,7 +291,7 @@ impl<'a, 'w> Import<'a, 'w> {
             let grown = self.work.files.change(number, changes);
             grown.map_err(|failure| said(failure, path))?;
         }
-        // Also of one that has changed: else those who may read it could not until it is copied again.
+        // Also of one that has changed: else users that may read it could not until it is copied again.
         self.rights(number, pinned, path, &read)?;
         target.close().map_err(|failure| said(failure, path))?;
         if version(&read) != version(metadata) {
@@ -414,7 +414,7 @@ impl<'a, 'w> Import<'a, 'w> {
         Ok(self.given(there, path)? == local::attributes(pinned, path)?)
     }
 
-    /// The attributes of what is there, as far as whoever runs this would see them of the local file.
+    /// The attributes of what is there, as far as the user of this process would see them of the local file.
     fn given(&self, there: &Node, path: &Path) -> Result<local::Attributes> {
         let given = stored::attributes(&self.work.files, there);
         let mut given = given.map_err(|failure| said(failure, path))?;

@@ -68,7 +68,7 @@ pub(super) fn attributes(pinned: &Pinned, path: &Path) -> Result<Attributes> {
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = Vec::with_capacity(XATTR_BYTES_MAX);
         match getxattr(&here, name, rustix::buffer::spare_capacity(&mut value)) {
-            // Removed meanwhile, or not for who asks.
+            // Removed meanwhile, or not visible to this user.
             Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => continue,
             read => read.map_err(failed)?,
         };

@@ -61,9 +61,9 @@ pub(crate) struct Summary {
     pub(crate) set_ids_lost: u64,
     /// Of what was copied: what lacks extended attributes, or has others, as only root may set them.
     pub(crate) xattrs_lost: u64,
-    /// Directories of the store itself; each was said.
+    /// Directories of the store itself; each was reported.
     pub(crate) left_out: u64,
-    /// What could not be copied; each was said.
+    /// What could not be copied; each was reported.
     pub(crate) failed: u64,
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn directory(files: &Files, path: &str, creates: bool) -> Result<Node
     Ok(node)
 }
 
-/// Something new of whoever runs this.
+/// Something new, owned by the user of this process.
 fn made<'a>(kind: Kind, permissions: u32) -> Made<'a> {
     Made {
         kind,

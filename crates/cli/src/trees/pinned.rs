@@ -3,7 +3,7 @@
 //!
 //! Others may be allowed to write to a tree that root copies. So nothing below its root is reached by a path:
 //! each directory is opened by its name in the one above, which follows no symbolic link, and what is
-//! looked at and changed is what was opened. Else one who puts a link in the place of a directory at the right
+//! looked at and changed is what was opened. Else a symbolic link that replaces a directory at the right
 //! moment would lead out of the tree.
 
 use std::ffi::OsStr;

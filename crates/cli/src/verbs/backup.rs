@@ -42,9 +42,10 @@ impl Verb for Backup {
         let report = context.with_store_for_reading(|store| {
             let mut progress = Progress::items("backup", None);
             let mut done = 0;
-            Ok(store.backup(&self.file, self.force, &mut |pairs| {
+            Ok(store.admin().backup(&self.file, self.force, &mut |pairs, _| {
                 progress.advance(pairs - done);
                 done = pairs;
+                true
             })?)
         })?;
         let mut output = Output::new();

@@ -39,7 +39,7 @@ enum Action {
         /// What they survive: `none` nothing, `process` a crash of the process, `storage` a loss
         /// of power
         #[arg(long, value_name = "LEVEL", default_value = "process")]
-        #[arg(value_parser = ["none", "process", "storage"])]
+        #[arg(value_parser = ["none", "process", "storage", "shared"])]
         persistency: String,
     },
     /// List collections in the order of their names
@@ -173,7 +173,7 @@ fn remove_one(
     }
 }
 
-/// Removes items while nobody is kept from making others, so that it can be interrupted; those that
+/// Removes items while other callers may still make some, so that it can be interrupted; those that
 /// are made meanwhile go with the collection.
 fn empty(items: &Items, name: &str, interrupt: &Interrupt) -> Result<()> {
     let collection = items.open(name)?;

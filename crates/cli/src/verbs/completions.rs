@@ -5,7 +5,6 @@ use clap::Args;
 use clap_complete::Shell;
 
 use super::{Group, Verb};
-use crate::command;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::output::Output;
@@ -27,10 +26,10 @@ impl Verb for Completions {
   terrace completions zsh > ~/.zfunc/_terrace
   terrace completions fish > ~/.config/fish/completions/terrace.fish";
 
-    fn run(self, _context: &Context) -> Result<()> {
+    fn run(self, context: &Context) -> Result<()> {
         // In memory first: the generator panics when its writer fails.
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut command::build(), "terrace", &mut script);
+        clap_complete::generate(self.shell, &mut context.command_line(), "terrace", &mut script);
         let mut output = Output::new();
         output.bytes(&script)?;
         output.flush()

@@ -17,7 +17,7 @@ use crate::time::{show_ago, show_wall};
 /// Show where an object is, and why
 ///
 /// Prints the segments of an object with their tiers and clean copies, every decision that was
-/// made about it – who made it, when, for what reason, and what it cost – and where the time of
+/// made about it – its origin, when, for what reason, and what it cost – and where the time of
 /// its reads and writes went since the store was opened. Most objects have one segment.
 ///
 /// Of a move it tells what the policy expected it to save, and what it saved so far: an estimate
@@ -43,7 +43,7 @@ impl Verb for Explain {
 
     fn run(self, context: &Context) -> Result<()> {
         let (context, key) = &mounted::object(context, &self.key)?;
-        let found = context.with_store_for_reading(|store| Ok(store.explain(key)?));
+        let found = context.with_store_for_reading(|store| Ok(store.admin().explain(key)?));
         let explanation = found.map_err(|failure| {
             mounted::note_mounted(context, &self.key, &failure);
             failure.about(key)
@@ -91,8 +91,10 @@ fn print_segment(segment: &SegmentReport, of: usize, output: &mut Output) -> Res
         [] => String::new(),
         copies => format!(", clean copies on {}", copies.join(", ")),
     };
+    let taken = show_bytes(segment.allocated_bytes);
     let takes = match segment.allocated_bytes < segment.size_bytes {
-        true => format!(", takes {}: the rest are holes", show_bytes(segment.allocated_bytes)),
+        true if segment.packed => format!(", packed into {taken}"),
+        true => format!(", takes {taken}: the rest are holes"),
         false => String::new(),
     };
     output.line(format!("{which}on {}{takes}{copies}", segment.tier))?;
@@ -115,7 +117,7 @@ fn show_held(held: &str) -> &str {
     match held {
         "reading" => "its file is open for reading past the store",
         "writing" => "its file is open for writing past the store",
-        "left" => "somebody can still write to its file past the store",
+        "left" => "a program can still write to its file past the store",
         other => other,
     }
 }
@@ -140,7 +142,7 @@ fn print_event(event: &HistoryReport, output: &mut Output) -> Result<()> {
     }
 }
 
-/// What a move was expected to save, and did; `None` where nobody knows either.
+/// What a move was expected to save, and did; `None` where both are unknown.
 fn show_benefit(event: &HistoryReport) -> Option<String> {
     let expected = event.expected_benefit_s.map(|saves| format!("expected to save {saves:.3} s"));
     let from = event.from.as_deref().unwrap_or("the tier before");

@@ -20,16 +20,16 @@ use crate::trees::{self, Purpose, Summary, Work};
 ///
 /// The reverse of `terrace import`: makes DIR, where it is missing, and in it everything that the file
 /// system has, with permissions, owners, times, hard links, extended attributes, access control lists
-/// and holes. Who is not root keeps the files of others, as with `cp -a`: they lose the set-user-ID bit with
-/// their owner and the set-group-ID bit with their group. They lose the extended attributes, too, that only
-/// root may set. How many these were is said.
+/// and holes. Without root, the caller keeps the files of other owners, as with `cp -a`: they lose the
+/// set-user-ID bit with their owner and the set-group-ID bit with their group. They lose the extended
+/// attributes, too, that only root may set. Their number is printed.
 ///
 /// Run again it goes on: files with the same size, modification time, owner and permissions are taken for
 /// unchanged and get the other attributes. What is in the way is replaced, but for directories that are not
 /// empty. Nothing else is removed from DIR. Where the store is named by
 /// its directory, nothing is written into that, its catalog and its tiers.
 ///
-/// What cannot be copied is said, the rest goes on, and the first failure decides the status.
+/// What cannot be copied is reported, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]
 pub(crate) struct Export {
     /// Where to copy it
@@ -46,7 +46,7 @@ pub(crate) struct Export {
 
     /// Go on where servers are missing over which the file system lies
     ///
-    /// What is on those that are named is copied; a file of which a part is elsewhere is said, as others
+    /// What is on those that are named is copied; a file of which a part is elsewhere is reported, as others
     /// that cannot be copied.
     #[arg(long)]
     degraded: bool,

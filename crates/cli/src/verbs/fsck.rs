@@ -49,14 +49,14 @@ const STATUS_PROBLEMS: u8 = 1;
 ///
 /// File systems are mended with --repair, and after a catalog was made anew: what has lost its name comes to
 /// the directory `lost+found` under its number, counts are corrected, names that lead nowhere removed. Where
-/// that was cut off after names came from a backup or a checkpoint, nobody can use the file system until
+/// that was cut off after names came from a backup or a checkpoint, the file system cannot be used until
 /// --repair has gone on with it.
 ///
-/// For both nobody may have the store open. The old catalog is put aside beside the new one; no file
+/// For both, the store must not be open elsewhere. The old catalog is put aside beside the new one; no file
 /// of an object that is not complete is deleted, and none that is not certainly the store's. The
 /// store is checked again afterwards, and the status is that of this check.
 ///
-/// Without the catalog nobody knows whether a migration was over when power was lost: where its two
+/// Without the catalog it is unknown whether a migration was over when power was lost: where its two
 /// files differ, the object uses the newer, and the older stays as a `doubtful-file`, reported by
 /// every check until one of the two is removed: the older, or the newer and then `fsck --repair`.
 #[derive(Args, Debug)]
@@ -80,8 +80,8 @@ pub(crate) struct Fsck {
     ///
     /// For one of several servers that are used as one: where a server was lost for good, or has
     /// another store now, or where the record of its servers cannot be read. Nothing else is checked or
-    /// changed; what was on a server that is left out is not there any more. Nobody may use the file
-    /// system meanwhile.
+    /// changed; what was on a server that is left out is not there any more. The file system must not be
+    /// in use meanwhile.
     #[arg(long, value_name = "NAME", requires = "repair", conflicts_with = "adopt")]
     servers: Option<String>,
     /// Go on although a tier was last written before the others
@@ -212,12 +212,19 @@ fn set_servers(context: &Context, name: &str) -> Result<()> {
 fn check(store: &Store, verify: bool) -> Result<Found> {
     let report = {
         let mut progress = Progress::items("fsck", Some(0));
-        store.check(verify, &mut |done, total| progress.set(done, total))?
+        store.admin().check(verify, &mut |done, total| {
+            progress.set(done, total);
+            true
+        })?
     };
     let mut progress = Progress::items("fsck of files", None);
     let findings = report.problems.iter().chain(&report.notes);
-    let places = findings.map(|one| one.place.clone()).collect();
-    let mut files = store.check_files(places, &mut counting(&mut progress))?;
+    let places: Vec<_> = findings.map(|one| one.place.clone()).collect();
+    let mut count = counting(&mut progress);
+    let mut files = store.admin().check_files(&places, &mut |done, _| {
+        count(done);
+        true
+    })?;
     let paths = files.iter_mut().flat_map(|one| std::mem::take(&mut one.paths)).collect();
     Ok(Found { store: report, files, paths })
 }
@@ -281,7 +288,7 @@ pub(crate) fn rebuild(
     };
     // That it is recovered goes without saying.
     let store = Store::open_with(context.store()?, exclusive())?;
-    // Until then nobody may use those whose pairs are not the present ones.
+    // Until then, those whose pairs are not the present ones must not be used.
     let mended = mend_files(&store)?;
     let checked = check(&store, verify)?;
     store.close()?;
@@ -300,7 +307,7 @@ pub(crate) fn rebuild(
         return finish(&checked, output);
     }
     let report = &rebuilt.report;
-    // What the check finds as well is said once.
+    // A problem that the check finds as well is reported once.
     let mut problems = report.problems.clone();
     problems.retain(|problem| !checked.store.problems.contains(problem));
     print_findings(&problems, &report.notes, &checked.paths, &mut output)?;

@@ -100,8 +100,8 @@ impl Verb for Hold {
 }
 
 fn print_ready(context: &Context, store: &Store, exporter: Option<&Exporter>) -> Result<()> {
-    let tiers = store.tiers()?;
-    let policy = store.policy()?;
+    let tiers = store.admin().tiers()?;
+    let policy = store.admin().policy()?;
     let mut output = Output::new();
     if context.is_json {
         output.json(&json!({

@@ -29,8 +29,8 @@ use crate::trees::{self, Purpose, Summary, Work};
 /// directories that are not empty. Nothing that the source does not have is removed, but extended
 /// attributes.
 ///
-/// The directories of the store itself, its catalog and its tiers are left out, which is said. What cannot be
-/// copied, or changes while it is copied, is said, the rest goes on, and the first failure decides the status.
+/// The directories of the store itself, its catalog and its tiers are left out, which is reported. What cannot be
+/// copied, or changes while it is copied, is reported, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]
 pub(crate) struct Import {
     /// What to copy

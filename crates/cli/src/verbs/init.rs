@@ -36,8 +36,9 @@ const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// simulate a slower device. PATH is a directory, which is made if it is missing and is relative
 /// to the current directory, or `memory:`, or `s3://BUCKET/PREFIX`, with the settings endpoint, region,
 /// credentials (a file), profile and deadline; without a file they are those of the environment or of
-/// ~/.aws/credentials. A store with a bucket needs a tier of another kind before it. A path with a
-/// comma needs --settings FILE.
+/// ~/.aws/credentials. Or it is `rados://POOL/NAMESPACE`, a pool of Ceph, with the settings user, conf and
+/// keyring (files) and deadline. A store with a bucket needs a tier of another kind before it. A path
+/// with a comma needs --settings FILE.
 #[derive(Args, Debug)]
 pub(crate) struct Init {
     /// Where to make the store; default: --store or TERRACE_STORE
@@ -74,6 +75,8 @@ impl Verb for Init {
       --tier tape=./tape,throttle.latency=50ms     a simulated slow device
   terrace init /srv/t --tier fast=/nvme/t,capacity=200GB \\
       --tier cold=s3://my-bucket/t,region=eu-central-1   a bucket below a directory
+  terrace init /srv/t --tier fast=/nvme/t,capacity=200GB \\
+      --tier cold=rados://my-pool/t,user=terrace   a pool of Ceph below a directory
   terrace init ./mine --settings mine.toml         a configuration written by hand";
 
     fn run(self, context: &Context) -> Result<()> {
@@ -93,7 +96,8 @@ impl Verb for Init {
         let path = Path::new(directory);
         Store::init(path, &settings)?;
         let store = Store::open_with(directory, alone(Access::Write))?;
-        let (tiers, policy) = (store.tiers()?, store.policy()?.map(|policy| policy.name));
+        let (tiers, policy) =
+            (store.admin().tiers()?, store.admin().policy()?.map(|policy| policy.name));
         store.close()?;
         let file = path.join("terrace.toml").display().to_string();
         let mut output = Output::new();
@@ -193,14 +197,12 @@ impl TierText {
         let mut settings = settings;
         let (backend, path) = match path.as_str() {
             "memory:" | "null:" => (path.trim_end_matches(':'), None),
-            _ => match path.strip_prefix("s3://") {
-                Some(place) => {
-                    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-                    let named = [("bucket", bucket), ("prefix", prefix.trim_end_matches('/'))];
+            _ => match service(&path) {
+                Some((backend, named)) => {
                     let named = named.into_iter().filter(|(_, value)| !value.is_empty());
                     let named = named.map(|(key, value)| (key.to_string(), value.to_string()));
                     settings.splice(0..0, named);
-                    ("s3", None)
+                    (backend, None)
                 }
                 None => ("file", Some(path.clone())),
             },
@@ -211,6 +213,18 @@ impl TierText {
     /// Its section.
     pub(super) fn section(&self) -> Result<String> {
         tier_section(&self.name, &self.backend, self.path.as_deref(), &self.settings)
+    }
+}
+
+/// The backend of an address, and the settings that it gives.
+fn service(address: &str) -> Option<(&'static str, [(&'static str, &str); 2])> {
+    let (scheme, place) = address.split_once("://")?;
+    let (first, rest) = place.split_once('/').unwrap_or((place, ""));
+    let rest = rest.trim_end_matches('/');
+    match scheme {
+        "s3" => Some(("s3", [("bucket", first), ("prefix", rest)])),
+        "rados" => Some(("rados", [("pool", first), ("namespace", rest)])),
+        _ => None,
     }
 }
 
@@ -232,14 +246,26 @@ fn tier_section(
     for (name, value) in settings {
         let value = match name.as_str() {
             // Relative to the working directory, as the path of a tier.
-            "credentials" => &std::path::absolute(value)
+            "credentials" | "encrypt" | "conf" | "keyring" => &std::path::absolute(value)
                 .map_err(|error| Error::from_io("read a tier", error).with("file", value))?
                 .display()
                 .to_string(),
             _ => value,
         };
-        const TEXTS: [&str; 6] =
-            ["bucket", "prefix", "endpoint", "region", "credentials", "profile"];
+        const TEXTS: [&str; 12] = [
+            "bucket",
+            "prefix",
+            "endpoint",
+            "region",
+            "credentials",
+            "profile",
+            "encrypt",
+            "pool",
+            "namespace",
+            "user",
+            "conf",
+            "keyring",
+        ];
         let is_number = value.parse::<f64>().is_ok() && !TEXTS.contains(&name.as_str());
         let value = if is_number { value.clone() } else { quoted(value) };
         section.push_str(&format!("{name} = {value}\n"));
@@ -272,6 +298,16 @@ mod tests {
         let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"s3\"\nbucket = \"42\"\n\
                         prefix = \"a/b\"\nendpoint = \"http://127.0.0.1:9000\"\n\
                         capacity = \"1TB\"\n";
+        assert_eq!(text.expect("legal"), expected);
+    }
+
+    #[test]
+    fn a_pool_becomes_its_section() {
+        let text = "cold=rados://42/7,user=12,keyring=/etc/key,deadline=5s";
+        let text = TierText::read(text).and_then(|tier| tier.section());
+        let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"rados\"\npool = \"42\"\n\
+                        namespace = \"7\"\nuser = \"12\"\nkeyring = \"/etc/key\"\n\
+                        deadline = \"5s\"\n";
         assert_eq!(text.expect("legal"), expected);
     }
 

@@ -44,7 +44,7 @@ enum Action {
         /// What it survives: `none` nothing, `process` a crash of the process, `storage` a loss
         /// of power
         #[arg(long, value_name = "LEVEL", default_value = "process")]
-        #[arg(value_parser = ["none", "process", "storage"])]
+        #[arg(value_parser = ["none", "process", "storage", "shared"])]
         persistency: String,
     },
     /// Print a value

@@ -93,7 +93,7 @@ fn print_short(keys: &[Key], is_json: bool, output: &mut Output) -> Result<()> {
 fn print_long(store: &Store, keys: &[Key], is_json: bool, output: &mut Output) -> Result<()> {
     let mut table = Table::new(&[0]);
     for key in keys {
-        let explanation = match store.explain(key) {
+        let explanation = match store.admin().explain(key) {
             Ok(explanation) => explanation,
             // Removed since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,

@@ -7,7 +7,6 @@ use std::{fs, io};
 use clap::{Args, Command};
 
 use super::{Group, Verb};
-use crate::command;
 use crate::context::Context;
 use crate::failure::{Result, from_local};
 use crate::output::Output;
@@ -30,7 +29,7 @@ impl Verb for Man {
   terrace man ~/.local/share/man/man1           install all pages; then: man terrace-put";
 
     fn run(self, context: &Context) -> Result<()> {
-        let mut command = command::build().disable_help_subcommand(true);
+        let mut command = context.command_line().disable_help_subcommand(true);
         // Gives subcommands their full names, such as `terrace-kv-put`.
         command.build();
         let Some(directory) = &self.directory else {

@@ -17,6 +17,7 @@ mod hold;
 mod import;
 mod init;
 mod item;
+mod key;
 mod kv;
 mod ls;
 mod man;
@@ -33,17 +34,19 @@ mod scrub;
 mod serve;
 mod server;
 mod stat;
+mod takeover;
 mod tiers;
 mod trace;
 mod tune;
+mod undelete;
+mod versions;
 mod warm;
 mod watch;
 
 use clap::{ArgMatches, Args, Command};
 
-use crate::command::statuses;
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Result, statuses};
 
 /// All verbs, in the order in which help shows them.
 pub(crate) const VERBS: &[Entry] = &[
@@ -58,7 +61,9 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<scrub::Scrub>(),
     entry::<backup::Backup>(),
     entry::<restore::Restore>(),
+    entry::<takeover::Takeover>(),
     entry::<quota::Quota>(),
+    entry::<key::EncryptionKey>(),
     entry::<put::Put>(),
     entry::<get::Get>(),
     entry::<cp::Copy>(),
@@ -67,6 +72,8 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<ls::List>(),
     entry::<stat::Stat>(),
     entry::<rm::Remove>(),
+    entry::<versions::Versions>(),
+    entry::<undelete::Undelete>(),
     entry::<kv::Kv>(),
     entry::<collection::Collections>(),
     entry::<item::Item>(),
@@ -152,7 +159,7 @@ fn command_of<V: Verb>() -> Command {
     let statuses = statuses();
     let after = format!("Examples:{}\n\n{statuses}", V::EXAMPLES);
     let command = V::augment_args(Command::new(V::NAME)).after_long_help(after);
-    // What is missing is said in one line, as every other error.
+    // A missing argument is reported in one line, as every other error.
     let command = command.arg_required_else_help(false);
     command.mut_subcommands(|subcommand| {
         let examples = subcommand.get_after_long_help().map(ToString::to_string);

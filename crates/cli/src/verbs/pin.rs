@@ -109,7 +109,7 @@ impl Verb for Pin {
   terrace pin -r /mnt/files/index       a directory of a mounted store, and all below";
 
     fn run(self, context: &Context) -> Result<()> {
-        self.objects.each(context, true, Store::pin)
+        self.objects.each(context, true, |store, key| store.admin().pin(key))
     }
 }
 
@@ -122,6 +122,6 @@ impl Verb for Unpin {
   terrace unpin -r /mnt/files/index     a directory of a mounted store, and all below";
 
     fn run(self, context: &Context) -> Result<()> {
-        self.objects.each(context, false, Store::unpin)
+        self.objects.each(context, false, |store, key| store.admin().unpin(key))
     }
 }

@@ -51,18 +51,19 @@ pub(crate) struct Keeping {
     /// Templates: `default`, `posix` (each write is seen whole or not at all), `temporary`
     /// (nothing survives). Axes: `atomicity` (none, operation), `concurrency` (overlapping,
     /// non-overlapping, none), `consistency` (immediate, session, eventual), `ordering` (relaxed,
-    /// strict), `persistency` (none, process, storage). An object is written in pieces of 1 MiB;
+    /// strict), `persistency` (none, process, storage, shared). An object is written in pieces of 1 MiB;
     /// each is an operation. What the store cannot give is refused. Default: `default`.
     #[arg(long, value_name = "SEMANTICS")]
     semantics: Option<Semantics>,
 
     /// What every write survives: `none` nothing, `process` a crash of the process, `storage` a
-    /// loss of power
+    /// loss of power, `shared` the loss of the machine
     ///
-    /// Writes at the level `storage` wait for the device. A level that no tier can give is
+    /// Writes at the level `storage` wait for the device, those at `shared` for a tier in a bucket
+    /// and the log of the catalog there. A level that no tier can give is
     /// refused. Default, and the least: `persistency` in the configuration of the store. The same
     /// as the axis of --semantics, and before it.
-    #[arg(long, value_name = "LEVEL", value_parser = ["none", "process", "storage"])]
+    #[arg(long, value_name = "LEVEL", value_parser = ["none", "process", "storage", "shared"])]
     persistency: Option<String>,
 
     /// Advice for the policy: how soon the object will be used again

@@ -83,15 +83,16 @@ impl Verb for Quota {
         let quotas = match self.action {
             Action::Set { namespace, bytes, objects } => {
                 let bytes = bytes.as_deref().map(parse_bytes).transpose()?;
-                let set =
-                    context.with_store(|store| Ok(store.set_quota(&namespace, bytes, objects)?))?;
+                let set = context.with_store(|store| {
+                    Ok(store.admin().set_quota(&namespace, bytes, objects)?)
+                })?;
                 vec![set]
             }
             Action::Clear { namespace } => {
-                vec![context.with_store(|store| Ok(store.clear_quota(&namespace)?))?]
+                vec![context.with_store(|store| Ok(store.admin().clear_quota(&namespace)?))?]
             }
             Action::Show { namespace } => {
-                let all = context.with_store_for_reading(|store| Ok(store.quotas()?))?;
+                let all = context.with_store_for_reading(|store| Ok(store.admin().quotas()?))?;
                 match namespace {
                     Some(namespace) => vec![find(all, &namespace)?],
                     None => all,

@@ -16,7 +16,7 @@ use crate::failure::Result;
 /// Where objects are and how long they are is taken from the tiers, which may have gone on since
 /// the backup; pins, levels, key-value pairs, histories and states of policies come from the
 /// backup. Objects made since are there with the defaults; objects deleted since stay deleted, and
-/// are named. Nobody may have the store open. The old catalog is put aside beside the new one.
+/// are named. The store must not be open elsewhere. The old catalog is put aside beside the new one.
 /// Where power was lost in the middle of a migration a `doubtful-file` may be left, as by
 /// `terrace fsck --rebuild`.
 ///

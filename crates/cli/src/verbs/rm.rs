@@ -17,7 +17,8 @@ use crate::selection::for_each_key;
 
 /// Remove objects
 ///
-/// Removes objects on whatever tiers they are, pinned ones included. There is no undo. Of several
+/// Removes objects on whatever tiers they are, pinned ones included. There is no undo, but for objects on a
+/// tier with `keep_deleted`, which `terrace undelete` brings back for a time. Of several
 /// objects, those that can be removed are; the first failure decides the exit status.
 ///
 /// With -r the arguments are what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX, where PREFIX

@@ -20,7 +20,7 @@ const STATUS_PROBLEMS: u8 = 1;
 /// Read everything and mend what rots
 ///
 /// Reads every object and every copy at a bounded rate and compares them with their checksums.
-/// Where there is no checksum and nobody writes meanwhile, it is recorded, so that the next scrub
+/// Where there is no checksum and no writer meanwhile, it is recorded, so that the next scrub
 /// can tell. A damaged copy is dropped where another file is right, a damaged primary is written
 /// anew from a copy that is right. Without any it is reported, and nothing is deleted. The store
 /// may be in use meanwhile, and comes first.
@@ -63,7 +63,7 @@ impl Verb for Scrub {
             // The owner of a store that is held notices by itself that this process has ended.
             let interrupt = if store.is_attached() { None } else { Some(Interrupt::watch()?) };
             let mut progress = Progress::bytes("scrub", Some(0));
-            let report = store.scrub(&options, &mut |done, total| {
+            let report = store.admin().scrub(&options, &mut |done, total| {
                 progress.set(done, total);
                 !interrupt.as_ref().is_some_and(Interrupt::is_set)
             })?;
@@ -110,7 +110,7 @@ fn print(report: &ScrubReport, output: &mut Output) -> Result<()> {
 }
 
 fn status(context: &Context) -> Result<()> {
-    let status = context.with_store_for_reading(|store| Ok(store.scrub_status()?))?;
+    let status = context.with_store_for_reading(|store| Ok(store.admin().scrub_status()?))?;
     let mut output = Output::new();
     if context.is_json {
         output.json(&status)?;

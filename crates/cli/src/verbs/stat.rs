@@ -41,7 +41,7 @@ impl Verb for Stat {
         let (context, key) = &mounted::object(context, &self.key)?;
         let found = context.with_store_for_reading(|store| {
             let stat = store.stat(key)?;
-            Ok((stat, store.explain(key)?))
+            Ok((stat, store.admin().explain(key)?))
         });
         let (stat, explanation) = found.map_err(|failure| {
             mounted::note_mounted(context, &self.key, &failure);

@@ -67,13 +67,13 @@ impl Verb for Watch {
                     ErrorKind::Unreachable { applied: Applied::No },
                     "watch the store",
                 )
-                .because("nobody holds it, so that nothing happens in it; `terrace hold` does")
+                .because("no process holds it, so that nothing happens in it; `terrace hold` does")
                 .into());
             }
             let mut output = Output::new();
             let mut left = self.count.unwrap_or(u64::MAX);
             let mut shown = Ok(());
-            store.watch(&filter, &mut |seen| {
+            store.admin().watch(&filter, &mut |seen| {
                 if let Seen::Notice(notice) = seen {
                     shown = show(&notice, context.is_json, &mut output);
                     left -= 1;
@@ -114,7 +114,7 @@ fn show(notice: &Notice, is_json: bool, output: &mut Output) -> Result<()> {
             what => output.line(format!("{time}  {}", line(what)))?,
         }
     }
-    // Whoever reads is to see it now.
+    // The reader is to see it now.
     output.flush()
 }
 

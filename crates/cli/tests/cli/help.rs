@@ -24,7 +24,7 @@ fn subcommands(scene: &Scene, verb: &str) -> Vec<String> {
     let lines = lines.filter(|line| !line.starts_with(' '));
     let names = lines.filter_map(|line| line.split_whitespace().next());
     let subcommands: Vec<_> = names.filter(|name| *name != "help").map(String::from).collect();
-    assert!(subcommands.len() > 1, "{help}");
+    assert!(!subcommands.is_empty(), "{help}");
     subcommands
 }
 

@@ -271,8 +271,9 @@ fn use_everything(scene: &Scene) {
     for key in &keys {
         store.write_all(key, b"new").expect("is written");
         for to in ["slow", "fast"] {
-            for ticket in store.migrate(key, to, MoveKind::Move, 0, "test").expect("queued") {
-                let ended = store.wait(ticket, COMMAND_MAX).expect("known").expect("ends");
+            for ticket in store.admin().migrate(key, to, MoveKind::Move, 0, "test").expect("queued")
+            {
+                let ended = store.admin().wait(ticket, COMMAND_MAX).expect("known").expect("ends");
                 let outcome = ended.outcome.as_deref();
                 assert!(matches!(outcome, Some("done" | "already")), "{ended:?}");
             }
@@ -286,7 +287,7 @@ fn use_everything(scene: &Scene) {
 fn wait_until_empty(store: &Store) {
     let clock = SystemClock::default();
     loop {
-        let tiers = store.tiers().expect("reports");
+        let tiers = store.admin().tiers().expect("reports");
         let left_bytes: u64 = tiers
             .iter()
             .map(|tier| {

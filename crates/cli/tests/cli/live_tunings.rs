@@ -317,6 +317,9 @@ fn what_cannot_be_tuned_while_it_runs_says_why() {
         assert!(said.contains(why), "{words}: {said}");
     }
     scene.fails(2, ["tune", "load.csv", "--dwell", "1s"]);
+    let ahead = CAREFUL.replace("every =", "post_events = \"before\"\nevery =");
+    let words = ["tune", "--live", "--objective", "time", "--for", "1500ms"];
+    assert!(with_store(&ahead).fails(10, words).contains("post_events"));
     let live = ["tune", "--live", "--objective", "time"];
     scene.ok(["policy", "set", "--dry-run", "on"]);
     assert!(scene.fails(10, live).contains("dry run"));

@@ -8,8 +8,11 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use terrace_core::{Backend, Key, ObjectExt, Open};
+use terrace_store::Store;
 
 use crate::scene::{Held, Scene, signal};
+use crate::serving;
 
 /// New objects go to the last tier; what is read moves to the first.
 const EAGER: &str = r#"
@@ -333,7 +336,7 @@ fn parameters_of_a_python_policy_are_searched_by_its_bounds_or_as_asked() {
     }
     for (status, search, why) in [
         (3, "windo", "only most, share, eager, label, window"),
-        (2, "window", "say window=LEAST..MOST"),
+        (2, "window", "give window=LEAST..MOST"),
         (2, "label=a..b", "expected numbers, durations or sizes"),
         (2, "most=1..4", "given twice"),
     ] {
@@ -364,6 +367,63 @@ fn a_python_policy_in_the_configuration_starts_with_the_store() {
     let error = scene.fails(2, ["policy", "run", "eager.py", "novalue"]);
     assert!(error.contains("novalue"), "{error}");
     assert!(policy(&scene)["name"].as_str().expect("text").ends_with("eager.py"));
+}
+
+/// Counts the optional kinds of events.
+const ASKS: &str = r#"
+from terrace.policy import STAT, SYNC, Policy
+
+class Asks(Policy):
+    interest = (STAT, SYNC)
+
+    def __init__(self, view):
+        self.counts = {STAT: 0, SYNC: 0}
+
+    def observe(self, view, events):
+        for kind in self.counts:
+            self.counts[kind] += int(events["count"][events["kind"] == kind].sum())
+
+    def message(self, view, kind, body):
+        return f"{self.counts[STAT]} {self.counts[SYNC]}".encode()
+"#;
+
+#[test]
+fn a_python_policy_that_asks_sees_stat_and_sync_also_over_tcp() {
+    let scene = Scene::with_policy();
+    serving::secret(&scene);
+    scene.file("asks.py", ASKS);
+    scene.ok(["policy", "use", "./asks.py"]);
+    scene.ok_with(&[1; 1000], ["put", "a/x"]);
+    let counted = |address: &str, fresh: &str| {
+        let store = Store::open(address).expect("opens");
+        let counts = || {
+            let told = store.admin().message("counts", b"").expect("answers");
+            let told = String::from_utf8(told).expect("text");
+            let (stats, syncs) = told.split_once(' ').expect("two numbers");
+            [stats, syncs].map(|count| count.parse::<u64>().expect("a number"))
+        };
+        let key = Key::parse("a/x").expect("legal");
+        let before = counts();
+        let object = Backend::open(&store, &key, &Open::write()).expect("opens");
+        assert_eq!(counts(), before, "opening is neither");
+        let draft = store.draft(&Key::parse(fresh).expect("legal"), &Open::create());
+        draft.expect("begins").publish().expect("publishes");
+        assert_eq!(counts(), before, "a draft of a new object is neither");
+        for _ in 0..3 {
+            assert_eq!(store.stat(&key).expect("there").size_bytes, 1000);
+        }
+        for _ in 0..2 {
+            object.write(0, b"changed").expect("writes");
+            object.sync().expect("syncs");
+        }
+        let after = counts();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    let directory = scene.path("store");
+    assert_eq!(counted(directory.to_str().expect("UTF-8"), "a/y"), [3, 2], "in the process itself");
+    let served = serving::Served::start(&scene);
+    assert_eq!(counted(&served.tcp, "a/z"), [3, 2], "over TCP");
+    assert_eq!(served.stop().0, Some(0));
 }
 
 /// Reads of 300 objects of 4 KiB, a hundred a second.
@@ -419,7 +479,7 @@ fn a_python_policy_decides_in_the_shadow() {
     ]);
     eager(&scene);
     let error = scene.fails(10, ["policy", "shadow", "heat"]);
-    assert!(error.contains("nobody holds or serves the store"), "{error}");
+    assert!(error.contains("no process holds or serves the store"), "{error}");
     let held = scene.hold();
     let error = scene.fails(2, ["policy", "shadow"]);
     assert!(error.contains("there is none"), "{error}");

@@ -76,12 +76,13 @@ fn a_small_node_keeps_its_bound_on_memory() {
     for number in (0..count).step_by(count / 10) {
         for to in ["disk", "flash"] {
             // The policy moves things meanwhile: what counts is that it ends, before theirs.
-            let tickets = match store.migrate(&keys[number], to, MoveKind::Move, 1000, "test") {
-                Err(error) if error.kind() == ErrorKind::Busy => continue,
-                tickets => tickets.expect("queued"),
-            };
+            let tickets =
+                match store.admin().migrate(&keys[number], to, MoveKind::Move, 1000, "test") {
+                    Err(error) if error.kind() == ErrorKind::Busy => continue,
+                    tickets => tickets.expect("queued"),
+                };
             for ticket in tickets {
-                let ended = store.wait(ticket, Duration::from_secs(60)).expect("known");
+                let ended = store.admin().wait(ticket, Duration::from_secs(60)).expect("known");
                 assert!(ended.is_some(), "it does not end");
             }
         }
@@ -96,7 +97,7 @@ fn a_small_node_keeps_its_bound_on_memory() {
         batch(&store, read.collect());
         assert!(buffers == contents, "an object has other bytes");
     }
-    let problems = store.check(true, &mut |_, _| {}).expect("checked").problems;
+    let problems = store.admin().check(true, &mut |_, _| true).expect("checked").problems;
     assert!(problems.is_empty(), "{problems:?}");
     println!("{count} objects: {}", memory_of(held.process()));
     drop(store);

@@ -88,7 +88,7 @@ fn a_signal_ends_it_well_and_the_end_of_the_holder_does_not() {
     let scene = Scene::new();
     let ran = scene.run(["watch"]);
     assert_eq!(ran.status, Some(11), "{ran:?}");
-    assert!(one_error(&ran).contains("nobody holds it"), "{ran:?}");
+    assert!(one_error(&ran).contains("no process holds it"), "{ran:?}");
     let held = scene.hold();
     // One that has shown something watches.
     let seen = || {

@@ -127,3 +127,38 @@ fn offsets_up_to_the_largest_work_or_are_too_large() {
         }
     }
 }
+
+/// Also where no capacity bounds the tiers, and the file is that of many segments.
+#[test]
+fn lengths_that_no_tier_takes_are_refused() {
+    for how in ALL {
+        let Some(scene) = Scene::without_capacity() else { return };
+        let native = create(&scene.path("native"));
+        if ftruncate(&native, 7 << 60).is_ok() {
+            println!("skipped: the file system of the tiers takes files of any length");
+            return;
+        }
+        let mut place = Place::with_scene(scene, how, &[]);
+        for (name, length) in [("empty", 0), ("small", 100), ("large", 300_000)] {
+            let path = place.mounted.path().join(name);
+            fs::write(&path, vec![7; length]).expect("there is room");
+            let file = OpenOptions::new().read(true).write(true).open(&path).expect("it is there");
+            for end in [7 << 60, i64::MAX as u64] {
+                assert_eq!(ftruncate(&file, end), Err(Errno::FBIG), "{how:?} {name}");
+                // Small writes may be deferred.
+                let put = file.write_all_at(b"x", end - 1).and_then(|()| file.sync_all());
+                let put = put.map_err(|error| error.raw_os_error());
+                assert_eq!(put, Err(Some(Errno::FBIG.raw_os_error())), "{how:?} {name}");
+                let allocated = fallocate(&file, FallocateFlags::empty(), end - 4096, 4096);
+                let is_refused = matches!(allocated, Err(Errno::FBIG | Errno::NOSPC));
+                assert!(is_refused, "{how:?} {name}: {allocated:?}");
+                assert_eq!(file.metadata().expect("it is open").len(), length as u64, "{how:?}");
+            }
+            drop(file);
+            assert_eq!(fs::read(&path).expect("it is there"), vec![7; length], "{how:?}");
+        }
+        place.mounted.unmount();
+        drop(place.served);
+        place.scene.ok(["fsck"]);
+    }
+}

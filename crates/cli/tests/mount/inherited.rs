@@ -7,9 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::mount::UnmountFlags;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, Signal};
 
+use crate::full_catalog::Small;
 use crate::scene::{Mountpoint, Scene, finish, wait_until};
 
 /// What a shell does before it becomes the daemon, and what has to be in the daemon's log or on its standard
@@ -20,17 +22,36 @@ const ENVIRONMENTS: &[(&str, Option<&str>)] = &[
     ("ulimit -n 100", Some("RLIMIT_NOFILE is 100")),
     ("ulimit -v 4000000", Some("RLIMIT_AS is")),
     ("ulimit -St 1000", None),
-    ("trap '' TERM INT CHLD PIPE XFSZ XCPU", None),
+    ("trap '' TERM INT HUP QUIT CHLD PIPE XFSZ XCPU ALRM USR1 USR2 TSTP TTIN TTOU", None),
     ("set -- env --block-signal \"$@\"", None),
     ("umask 777", None),
     ("umask 0", None),
     ("exec <&- >&- 2>&-", None),
+    ("exec <&-", None),
+    ("exec >&-", None),
+    ("exec 2>&-", None),
     ("cd \"$(mktemp -d)\" && rmdir \"$PWD\"", None),
     ("export TMPDIR=/nonexistent LC_ALL=xx_YY.KOI8-R HOME=/nonexistent", None),
+    ("export TMPDIR=\"$PWD/full\"", None),
+    ("export TMPDIR=\"$PWD/read-only\"", None),
 ];
 
 /// Longer than the limit of `ENVIRONMENTS`.
 const LENGTH: usize = 3_000_000;
+
+/// Directories of `ENVIRONMENTS` for temporary files, in which none can be made.
+fn make_unusable(scene: &Scene) -> (Small, Mountpoint) {
+    let full = Small::with_size(scene.directory("full"), c"size=4k");
+    fs::write(full.0.join("file"), [7; 4096]).expect("there is as much room");
+    let read_only = Mountpoint(scene.directory("read-only"));
+    rustix::mount::mount("none", &read_only.0, "tmpfs", MountFlags::RDONLY, c"size=4k")
+        .expect("root may mount");
+    for (directory, errno) in [(&full.0, Errno::NOSPC), (&read_only.0, Errno::ROFS)] {
+        let written = fs::write(directory.join("new"), b"x").map_err(|it| it.raw_os_error());
+        assert_eq!(written, Err(Some(errno.raw_os_error())));
+    }
+    (full, read_only)
+}
 
 /// A command that a shell becomes once it has prepared its environment.
 fn within(scene: &Scene, environment: &str, arguments: &[&str]) -> Command {
@@ -86,6 +107,7 @@ fn check_log(scene: &Scene, note: Option<&str>) {
 #[test]
 fn mounts_survive_what_they_inherit() {
     let Some(scene) = Scene::new() else { return };
+    let _unusable = make_unusable(&scene);
     drop(scene.log("daemon"));
     let place = Mountpoint(scene.directory("mnt"));
     let [store, log] = ["store", "daemon.log"].map(|name| scene.path(name).display().to_string());
@@ -125,6 +147,7 @@ fn mounts_survive_what_they_inherit() {
 #[test]
 fn servers_survive_what_they_inherit() {
     let Some(scene) = Scene::new() else { return };
+    let _unusable = make_unusable(&scene);
     drop(scene.log("daemon"));
     let [store, socket] = ["store", "socket"].map(|name| scene.path(name).display().to_string());
     let bytes = vec![7; LENGTH];
@@ -165,6 +188,30 @@ fn servers_survive_what_they_inherit() {
             assert!(started.0.wait().expect("it ends").success());
         }
     }
+}
+
+/// Limits on files and time are for the command itself, too.
+#[test]
+fn commands_survive_what_they_inherit() {
+    let Some(scene) = Scene::new() else { return };
+    let _unusable = make_unusable(&scene);
+    let [store, from, to] =
+        ["store", "bytes", "back"].map(|name| scene.path(name).display().to_string());
+    let bytes = vec![7; LENGTH];
+    fs::write(&from, &bytes).expect("there is room");
+    for (environment, _) in ENVIRONMENTS.iter().filter(|(it, _)| !it.starts_with("ulimit")) {
+        println!("{environment}");
+        let steps: [&[&str]; 4] =
+            [&["put", "a/b", &from], &["get", "a/b", &to], &["ls", "a/"], &["rm", "a/b"]];
+        for arguments in steps {
+            let arguments = [&["--store", &store], arguments].concat();
+            let status = within(&scene, environment, &arguments).status().expect("there is bash");
+            assert!(status.success(), "{environment}, {arguments:?}: {status}");
+        }
+        assert!(fs::read(&to).expect("it was fetched") == bytes);
+        fs::remove_file(&to).expect("it is there");
+    }
+    scene.ok(["fsck", "--verify"]);
 }
 
 #[test]

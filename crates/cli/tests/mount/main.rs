@@ -31,6 +31,7 @@ mod made_later;
 mod many;
 mod marks;
 mod metrics;
+mod mounter;
 mod moved;
 mod natives;
 mod outgrow;

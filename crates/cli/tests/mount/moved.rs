@@ -2,7 +2,7 @@
 //! Directories that another client moved, while this client's kernel has them cached below their former parents.
 
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -242,4 +242,151 @@ fn a_held_directory_that_another_client_moved_is_still_used() {
         assert_eq!(std::io::read_to_string(File::from(new)).expect(what), "new");
         rustix::fs::mkdirat(&held, "made", Mode::RWXU).expect(what);
     });
+}
+
+/// The kernel looks up the directory that it moves something to anew, between its attempts.
+#[test]
+fn source_and_target_moved_with_the_parent_of_the_target() {
+    for how in HOW {
+        let Some(mut tree) = Tree::new(how) else { return };
+        for named in NAMED {
+            tree.make(&format!("{named:?}"), Held::Nothing);
+            tree.elsewhere("new/j1", "cur/j1");
+            tree.elsewhere("new/j2", "done/j2");
+            tree.elsewhere("done", "new/done");
+            let renamed = tree.here(named, "cur/j1", "new/done/j2", RenameFlags::empty());
+            assert_eq!(renamed, Err(Errno::NOTEMPTY), "{how:?}, {named:?}");
+            let renamed = tree.here(named, "cur/j1", "new/done/j3", RenameFlags::empty());
+            assert_eq!(renamed, Ok(()), "{how:?}, {named:?}");
+        }
+    }
+}
+
+/// Something that a program does with a path.
+type ByName = (&'static str, fn(&Path) -> Result<(), Errno>);
+
+/// The same where a program has a descriptor of the directory, and names something below it.
+const BY_NAME: [ByName; 14] = [
+    ("stat", |path| rustix::fs::stat(path).map(drop)),
+    ("open", |path| open(path, OFlags::RDONLY | OFlags::DIRECTORY).map(drop)),
+    ("list", |path| {
+        let opened = open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::Dir::read_from(opened)?.try_for_each(|entry| entry.map(drop))
+    }),
+    ("create", |path| open(&path.join("created"), OFlags::CREATE | OFlags::EXCL).map(drop)),
+    ("temporary", |path| open(path, OFlags::TMPFILE | OFlags::WRONLY).map(drop)),
+    ("mkdir", |path| rustix::fs::mkdir(path.join("made"), Mode::RWXU)),
+    ("symlink", |path| rustix::fs::symlink("target", path.join("link"))),
+    ("link", |path| rustix::fs::link(path.join("file"), path.join("linked"))),
+    ("unlink", |path| rustix::fs::unlink(path.join("file"))),
+    ("rmdir", |path| rustix::fs::rmdir(path.join("empty"))),
+    ("rename", |path| rustix::fs::rename(path, path.with_file_name("renamed"))),
+    ("chmod", |path| rustix::fs::chmod(path, Mode::RWXU)),
+    ("setxattr", |path| {
+        rustix::fs::lsetxattr(path, "user.one", b"value", rustix::fs::XattrFlags::empty())
+    }),
+    ("getxattr", |path| match rustix::fs::lgetxattr(path, "user.none", &mut [0_u8; 8]) {
+        Err(Errno::NODATA) => Ok(()),
+        other => other.map(drop),
+    }),
+];
+
+fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, flags, Mode::RWXU)
+}
+
+/// The kernel fails to move a directory that is looked up within a rename, and goes on with another id.
+/// With the first one it still has the directory where it was: below one that then moves below it.
+#[test]
+fn a_directory_is_found_below_a_held_one_that_was_below_it() {
+    for how in HOW {
+        let Some(mut tree) = Tree::new(how) else { return };
+        for (operation, carry_out) in BY_NAME {
+            let what = format!("{how:?} {operation}");
+            tree.make(operation, Held::Nothing);
+            fs::create_dir(tree.one("new/empty")).expect("made");
+            fs::write(tree.one("new/file"), b"in new").expect("written");
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let held = open(&tree.other("new/j1"), flags).expect("it is there");
+            tree.elsewhere("new/j1", "cur/j1");
+            tree.here(Named::Paths, "cur/j1", "done/j1", RenameFlags::empty()).expect(&what);
+            tree.elsewhere("new", "done/j1/new");
+            let path = format!("/proc/self/fd/{}/new", held.as_raw_fd());
+            assert_eq!(carry_out(Path::new(&path)), Ok(()), "{what}");
+        }
+    }
+}
+
+/// The first attempt of the rename fails in the kernel. The second one begins at the descriptor, which
+/// does not show that the kernel has moved the directory.
+/// The kernel then has two inodes for it.
+#[test]
+fn a_directory_that_is_found_twice_is_the_same_one() {
+    for how in HOW {
+        let Some(mut tree) = Tree::new(how) else { return };
+        tree.make("twice", Held::Directory);
+        let below = open(&tree.other("new/j1/below"), OFlags::RDONLY).expect("opens");
+        tree.elsewhere("new/j1/below", "cur/below");
+        tree.elsewhere("new/j1", "cur/below/j1");
+        let links = |directory: &OwnedFd| rustix::fs::fstat(directory).expect("told").st_nlink;
+        let found = rustix::fs::openat(&below, "j1", OFlags::RDONLY, Mode::empty());
+        let [held, found] = [tree.held.remove(0), found.expect("found")];
+        for (changed, made) in [(&found, "a"), (&held, "b")] {
+            let before = [&held, &found].map(links);
+            rustix::fs::mkdirat(changed, made, Mode::RWXU).expect("made");
+            let after = [&held, &found].map(links);
+            assert_eq!(after, before.map(|links| links + 1), "{how:?} {made}");
+            for directory in [&held, &found] {
+                let look = || rustix::fs::statat(directory, made, AtFlags::empty());
+                look().expect("it is there");
+            }
+            rustix::fs::unlinkat(changed, made, AtFlags::REMOVEDIR).expect("removed");
+            for directory in [&held, &found] {
+                let look = rustix::fs::statat(directory, made, AtFlags::empty());
+                assert_eq!(look.map(|stat| stat.st_nlink), Err(Errno::NOENT), "{how:?} {made}");
+                assert_eq!(links(directory), before[0], "{how:?} {made}");
+            }
+        }
+    }
+}
+
+#[test]
+fn something_in_a_held_directory_is_moved_onto_it() {
+    for how in HOW {
+        let Some(mut tree) = Tree::new(how) else { return };
+        tree.make("top", Held::Nothing);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let held = open(&tree.other("new/j1"), flags).expect("it is there");
+        tree.elsewhere("new/j1", "cur/j1");
+        let to = tree.other("cur/j1");
+        for from in ["below", "file"] {
+            let renamed = rustix::fs::renameat(&held, from, CWD, &to);
+            let natively = match from {
+                "below" => Errno::NOTEMPTY,
+                // On Linux `ENOTEMPTY`; here the kernel looks at the kinds first.
+                _ => Errno::ISDIR,
+            };
+            assert_eq!(renamed, Err(natively), "{how:?} {from}");
+        }
+        rustix::fs::renameat(&held, "file", CWD, to.join("moved")).expect("moved");
+        assert_eq!(list(&tree.one("cur/j1")), ["below", "moved"], "{how:?}");
+    }
+}
+
+/// Another client moved a directory away, and made a file of its name, which is moved here.
+#[test]
+fn a_file_in_the_place_of_a_moved_directory_is_moved() {
+    for how in HOW {
+        let Some(mut tree) = Tree::new(how) else { return };
+        tree.make("top", Held::Nothing);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let held = open(&tree.other("new/j1/below"), flags).expect("it is there");
+        tree.elsewhere("new/j1", "cur/j1");
+        fs::write(tree.one("new/j1"), b"a file").expect("written");
+        crate::scene::wait_until("the file is seen", || tree.other("new/j1").is_file());
+        tree.here(Named::Paths, "new/j1", "done/j1", RenameFlags::empty()).expect("moved");
+        tree.elsewhere("new", "cur/j1/below/new");
+        let found = rustix::fs::statat(&held, "new/j2", AtFlags::empty());
+        assert_eq!(found.map(drop), Ok(()), "{how:?}");
+    }
 }

@@ -284,18 +284,23 @@ fn a_namespace_stays_within_its_quota() {
     }
 }
 
-/// A reader has the kernel read the tier's file, which then is the only one that the object can have.
+/// A reader has the kernel read the tier's file, which then is the only one that the object can have:
+/// other files leave the tier.
 #[test]
 fn a_file_that_is_read_through_the_kernel_grows_within_its_tier() {
     for (capacity, most) in [(None, DISK), (Some(DISK / 2), DISK / 2)] {
         let Some(place) = Place::new(SMALL, "auto", capacity) else { return };
         let (filler, large, _) = place.lengths();
         let path = place.path("a");
-        place.fill("a", filler);
+        place.fill_both();
         let reader = File::open(&path).expect("it is there");
         assert_eq!(attribute(&path, STATE).as_deref(), Ok("passthrough"));
-        let mut file = File::options().write(true).open(&path).expect("it is there");
-        let error = write_pattern(&mut file, 0, large).expect_err("its tier is full");
+        let mut file = File::options().append(true).open(&path).expect("it is there");
+        let grown = (most - FILLER / 2) * SMALL;
+        write_pattern(&mut file, filler, grown - filler).expect("the other file leaves its tier");
+        assert_eq!(attribute(&place.path("b"), "user.terrace.tier").as_deref(), Ok("slow"));
+        check(&place.path("b"), filler, filler);
+        let error = write_pattern(&mut file, grown, large - grown).expect_err("its tier is full");
         assert_eq!(error.kind(), ErrorKind::StorageFull);
         let length = file.metadata().expect("it is open").len() as usize;
         assert!((most * SMALL / 10 * 9..=most * SMALL).contains(&length), "{length}");

@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::io::Errno;
 use terrace_core::{Clock, Random, SystemClock};
 
-use crate::scene::{Scene, Served, wait_until};
+use crate::scene::{Scene, Served, together, wait_until};
 use crate::segments::stored;
 
 const BLOCK: usize = 4096;
@@ -29,6 +29,13 @@ const LENGTH_MAX: u64 = 200_000;
 
 /// Some of which lie with either of two servers.
 const FILES_MAX: usize = 20;
+
+/// Bytes of each file with one server until the next one has the following ones.
+const STRIPE: usize = 64 << 10;
+
+/// A write that is waited for, and how often one is done while another is not.
+const LARGE: usize = 40 << 10;
+const LARGE_WRITES: usize = 100;
 
 /// So often writers begin at the same time until most of them go on.
 const TRIES_MAX: usize = 20;
@@ -187,6 +194,59 @@ fn who_is_renamed_has_its_writes_first() {
         let is_there = found[writer * BLOCK..][..BLOCK] == block(writer);
         assert!(writer == 0 || is_there, "block {writer}");
     }
+}
+
+/// The bytes of a file are in stripes over two servers, one of which is silent. Another client that sees
+/// the large write takes it for a sign of the small ones.
+#[test]
+fn a_large_write_comes_behind_all_small_ones_of_its_file() {
+    let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
+    let (names, data) = (Served::start(&first), Served::start(&second));
+    let address = together(&[&names, &data]) + "&stripe=64KiB&deadline=10min";
+    let mounted = first.mount_address(&address, "mnt", &[]);
+    let paths = (0..).map(|number| mounted.path().join(format!("file{number}")));
+    let has_first_stripe_with_data = |path: &PathBuf| {
+        let file = File::create(path).expect("it can be made");
+        let grows = |stripe: usize| {
+            let before = stored(&second);
+            file.write_all_at(&vec![0; STRIPE], (stripe * STRIPE) as u64).expect("there is room");
+            file.sync_all().expect("synced");
+            stored(&second) >= before + STRIPE as u64
+        };
+        (0..2).map(grows).eq([true, false])
+    };
+    let found = paths.take(FILES_MAX).filter(has_first_stripe_with_data).take(3);
+    let found: Vec<_> = found.collect();
+    let [path, beside, other] = &found[..] else { panic!("no file lies as it has to") };
+    // Past the kernel's cache, so that each is one request.
+    let direct = |path: &PathBuf| {
+        let flags = OFlags::DIRECT.bits() as i32;
+        File::options().write(true).custom_flags(flags).open(path).expect("it is there")
+    };
+    let (large, other) = (direct(path), direct(other));
+    let write_large = |file: &File| file.write_all_at(&[9; LARGE], STRIPE as u64);
+    let writers = Writers::put_off_beside(path, beside, &data);
+    let (sender, begins) = channel();
+    let writing = thread::spawn(move || {
+        sender.send(()).expect("the test waits for it");
+        let written = write_large(&large);
+        // To close it waits for the small ones.
+        (large, written)
+    });
+    begins.recv().expect("it begins");
+    // Those of another file go through meanwhile: the server that they go to answers.
+    for _ in 0..LARGE_WRITES {
+        write_large(&other).expect("there is room");
+    }
+    let is_early = writing.is_finished();
+    data.set_silent(false);
+    assert!(!is_early, "it came before small ones that are not done");
+    writing.join().expect("no panic").1.expect("written");
+    for (_, written) in writers.end() {
+        written.expect("written");
+    }
+    let bytes = fs::read(path).expect("readable");
+    assert!(bytes[STRIPE..][..LARGE] == [9; LARGE]);
 }
 
 #[test]

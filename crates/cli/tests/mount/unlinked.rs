@@ -409,10 +409,13 @@ fn removed_inodes_that_are_held_survive_restarts_of_the_server() {
         let Some(mut place) = Place::new(How::Network, &[]) else { return };
         let root = place.mounted.path().to_path_buf();
         let held = Held::new(&root);
-        clock.sleep(LATER);
         let served = place.served.as_mut().expect("it is served");
         match is_killed {
-            true => served.kill_and_restart(&place.scene),
+            true => {
+                clock.sleep(LATER);
+                served.kill_and_restart(&place.scene);
+            }
+            // At once: it hands over what nobody has opened.
             false => served.restart(&place.scene),
         }
         let differs = differing(&held.outcomes(), &wanted);
@@ -455,9 +458,16 @@ fn a_directory_that_another_client_removed_is_empty_for_who_has_it_open() {
         fs::create_dir(&one).expect("it is new");
         fs::write(one.join("f"), b"x").expect("there is room");
         let held = open(&one, OFlags::RDONLY | OFlags::DIRECTORY);
+        // Of which this client hears no more. The kernel looks for lists where another user owns it.
+        let (user, group) = (Some(Uid::from_raw(7)), Some(Gid::from_raw(8)));
+        sys::chown(&other, user, group).expect("it is there");
+        sys::chmod(&other, Mode::from_raw_mode(0o2751)).expect("it is there");
         fs::remove_dir_all(&other).expect("it is there");
         wait_until("it is seen", || fs::metadata(&one).is_err());
-        assert_eq!(sys::fstat(&held).map(|stat| stat.st_nlink), Ok(0), "{how:?}");
+        for _ in 0..2 {
+            let known = sys::fstat(&held).map(|stat| (stat.st_nlink, stat.st_mode & 0o7777));
+            assert_eq!(known, Ok((0, 0o2751)), "{how:?}");
+        }
         let mut space = [MaybeUninit::uninit(); 4096];
         let first = RawDir::new(&held, &mut space).next().expect("no end").map(drop);
         // As of one that was removed natively; a list of it by `readdir` is empty then.
@@ -476,5 +486,34 @@ fn a_directory_that_another_client_removed_is_empty_for_who_has_it_open() {
         fs::create_dir(&other).expect("it is gone");
         fs::write(other.join("f"), b"new").expect("there is room");
         wait_until("the new one is seen", || fs::read(one.join("f")).is_ok_and(|it| it == b"new"));
+    }
+}
+
+/// `docs/reference/mount.md` has it among the limits.
+#[test]
+fn only_what_is_open_survives_a_removal_by_another_client() {
+    for how in [&[][..], &["--strict"]] {
+        let Some(pair) = Pair::new(how) else { return };
+        let at = |name: &str| pair.one.path().join(name);
+        fs::create_dir(at("d")).expect("it is new");
+        fs::write(at("f"), b"x").expect("there is room");
+        symlink("aim", at("l")).expect("it is new");
+        let by_path = ["d", "f", "l"].map(|name| open(&at(name), OFlags::PATH | OFlags::NOFOLLOW));
+        let opened = open(&at("f"), OFlags::RDONLY);
+        let elsewhere = pair.other.path();
+        fs::remove_dir(elsewhere.join("d")).expect("it is empty");
+        for name in ["f", "l"] {
+            fs::remove_file(elsewhere.join(name)).expect("it is there");
+            wait_until("it is seen", || fs::symlink_metadata(at(name)).is_err());
+        }
+        let mut content = [0; 8];
+        assert_eq!(rustix::io::pread(&opened, &mut content, 0), Ok(1), "{how:?}");
+        drop(opened);
+        for held in &by_path {
+            // What the kernel has cached of it expires.
+            wait_until("it is gone", || {
+                matches!(sys::fstat(held), Err(Errno::STALE | Errno::NOENT))
+            });
+        }
     }
 }

@@ -5,7 +5,7 @@ mod change;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use terrace_core::{Applied, Begun, Capability, Clock, Error, ErrorKind, Result, Semantics};
@@ -18,7 +18,9 @@ use super::dial::{Dial, Timed};
 use super::greeting::greet;
 use super::ids::{ANSWERS_BYTES_MAX, ANSWERS_MAX, Ids};
 use super::later::LaterDone;
+use super::life::Life;
 use super::line::{Line, is_refused, lost};
+use super::lock;
 use super::options::Options;
 use super::reopening::Reopening;
 use super::request::{Answer, Filling, Message, odd};
@@ -78,22 +80,6 @@ struct Greeted {
     /// Of the protocol.
     version: u16,
     life: Life,
-}
-
-/// A life of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
-    /// Grows when the server has forgotten the session: handles and answers of former lives are
-    /// lost.
-    pub(super) number: u64,
-    /// The first life of which nothing is lost: what was done and not synced in earlier ones may be.
-    pub(super) whole_since: u64,
-}
-
-impl Default for Life {
-    fn default() -> Self {
-        Self { number: 1, whole_since: 1 }
-    }
 }
 
 /// A number while its request is asked.
@@ -726,11 +712,6 @@ fn unsent(error: Error) -> Missed {
     Missed { error, sent_in: None }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that these locks protect is ever half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -771,6 +752,7 @@ mod tests {
             labels: false,
             writes: Writes::InPlace,
             object_bytes_max: u64::MAX,
+            packed: false,
         };
         let target = dial.target();
         let welcome = Welcome {

@@ -333,7 +333,7 @@ impl Line {
                     }
                     return Ok(waiting.answer);
                 }
-                None => return Err(odd("nobody asked for it")),
+                None => return Err(odd("no request asked for it")),
             }
             if let Some(Broken { reason, applied }) = &state.broken {
                 let error = unanswered(reason.clone(), *applied);

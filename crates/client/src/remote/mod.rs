@@ -14,6 +14,7 @@ mod ids;
 mod kv;
 mod later;
 mod lent;
+mod life;
 mod line;
 mod object;
 mod options;
@@ -22,7 +23,7 @@ mod request;
 mod silence;
 mod unsynced;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
     Access, Applied, Backend, Capability, Clock, Cursor, Draft, Error, ErrorKind, Identity, Key,
@@ -437,4 +438,9 @@ fn files_answer(answer: Answer) -> Result<(Vec<u8>, u64)> {
 /// The same failure for each operation of a request that failed as a whole.
 fn again(error: &Error) -> Error {
     Error::relayed(error.kind(), &error.to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that these locks protect is ever half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

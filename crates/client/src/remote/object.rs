@@ -13,9 +13,10 @@ use terrace_core::{
 use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome, VERSION_KEEPS_SIZE};
 
 use super::bulk::Heard;
-use super::core::{Change, Core, Life};
+use super::core::{Change, Core};
 use super::later::Ended;
 use super::lent::Lent;
+use super::life::Life;
 use super::request::{Answer, Filling, Message};
 use super::unsynced::Written;
 use super::{done, stat_of, unexpected};
@@ -353,6 +354,10 @@ impl Object for RemoteObject {
 
     fn stat(&self) -> Result<Stat> {
         stat_of(self.ask(OnHandle::Stat, &[])?)
+    }
+
+    fn created_ns(&self) -> Result<u64> {
+        Ok(self.created_ns)
     }
 
     fn set_modified(&self, wall_ns: u64) -> Result<()> {

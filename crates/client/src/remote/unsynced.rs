@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::Key;
 
-use super::core::{Life, lock};
+use super::life::Life;
+use super::lock;
 
 /// So many objects that are not open are remembered; before there are more, all is synced. Of more
 /// with losses, any are forgotten.

@@ -105,6 +105,7 @@ impl Striped {
             labels: false,
             writes: Writes::InPlace,
             object_bytes_max: u64::MAX,
+            packed: false,
         };
         let ids = Mutex::new([Random::new(seed as u64), Random::new((seed >> 64) as u64)]);
         let abandoned = Abandoned::default();

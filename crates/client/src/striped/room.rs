@@ -32,25 +32,25 @@ pub(super) struct Room(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What it said last.
+    /// The last answer.
     last: Option<Space>,
     /// Whether it did not answer the last time. It is waited for then as if something was known.
     is_away: bool,
     /// Threads that ask it.
     asking: usize,
-    /// Whether nobody waits for these any more: it is not asked again before one of them has ended.
+    /// Whether no thread waits for these any more: the server is not asked again before one of them has ended.
     is_late: bool,
 }
 
-/// Who asks a server, until it answers or the deadline is over.
+/// The threads that ask a server, until it answers or the deadline is over.
 struct Asking(Arc<Room>);
 
-/// What a server said, by its index.
+/// The answer of a server, by its index.
 type Answer = (usize, Result<Space>);
 
 impl Shared {
-    /// The sum of what all servers say. One that does not answer counts as what it said last, and as
-    /// nothing where it never said anything.
+    /// The sum of the answers of all servers. One that does not answer counts with its last answer, and as
+    /// nothing where it never answered.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Shared {
         })
     }
 
-    /// Asks all servers that are not known to be silent; `None` for whom nobody waits.
+    /// Asks all servers that are not known to be silent; `None` where no thread waits for the answers.
     fn hear_rooms(&self, rooms: &[Arc<Room>], ask: &AskSpace) -> Vec<Option<Result<Space>>> {
         let mut answers: Vec<Option<Result<Space>>> = rooms.iter().map(|_| None).collect();
         let (sender, receiver) = channel();
@@ -133,7 +133,7 @@ impl Room {
             let (answer, _) = carried.resume(|| ask(index));
             asking.0.note(&answer);
             drop(asking);
-            // Nobody listens any more where it took too long.
+            // The receiver was dropped where it took too long.
             let _ = sender.send((index, answer));
         };
         // Without a thread it is as if the server did not answer.
@@ -152,7 +152,7 @@ impl Room {
         known.last.is_some() || known.is_away
     }
 
-    /// Takes the server for silent until one of those who ask it has ended.
+    /// Takes the server for silent until one of the threads that ask it has ended.
     fn give_up(&self) {
         let mut known = self.known();
         known.is_late = known.asking > 0;

@@ -10,7 +10,7 @@ use super::model::{
     Ask, Body, Change, DIRECTORIES, Data, Ended, FILES, MS, NAMES, Op, Register, Tell,
 };
 use crate::mutant::Mutated;
-use crate::{Caps, Client, ClientSettings, LogSettings, Session};
+use crate::{Caps, Client, ClientSettings, Grant, LogSettings, Session};
 
 const RETRY_NS: u64 = 150 * MS;
 const RENEW_NS: u64 = 200 * MS;
@@ -424,7 +424,11 @@ impl Process {
                 }
             }
             Body::Ended(ended, grants) => {
-                core.expect("it has asked").finish(now_ns, id, recalls_sent, grants);
+                let data: BTreeMap<u64, &Data> =
+                    grants.iter().map(|(grant, data)| (grant.number, data)).collect();
+                let granted: Vec<Grant> = grants.iter().map(|(grant, _)| *grant).collect();
+                let merge = |grant: &Grant, known: &mut Data| known.clone_from(data[&grant.number]);
+                core.expect("it has asked").finish(now_ns, id, recalls_sent, &granted, merge);
                 let is_its =
                     |one: &Option<Running>| one.is_some_and(|one| one.phase == Phase::Sent(id));
                 let program = self.programs.iter().position(is_its);

@@ -58,6 +58,12 @@ pub(super) enum Data {
     Bytes(u64),
 }
 
+impl Default for Data {
+    fn default() -> Self {
+        Self::Bytes(0)
+    }
+}
+
 impl Data {
     pub(super) fn entries(&self) -> &BTreeMap<u8, u64> {
         match self {

@@ -110,6 +110,16 @@ impl Layout {
             }
         }
     }
+
+    /// The same, or equal segments where one of its own would be longer than `most_bytes`.
+    pub fn cut_to(self, most_bytes: u64) -> Self {
+        match self {
+            Layout::Fixed { segment_bytes } if segment_bytes <= most_bytes => self,
+            Layout::One | Layout::Fixed { .. } | Layout::Steps { .. } => {
+                Layout::Fixed { segment_bytes: most_bytes }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -125,6 +135,16 @@ mod tests {
             [0, 63, 64, 1000].map(|at| steps.next_cut(at)),
             [Some(64), Some(64), Some(1000), None]
         );
+    }
+
+    #[test]
+    fn no_segment_of_a_cut_layout_is_too_long() {
+        let fixed = |segment_bytes| Layout::Fixed { segment_bytes };
+        let steps = Layout::Steps { starts_bytes: vec![64].into() };
+        assert_eq!(Layout::One.cut_to(100), fixed(100));
+        assert_eq!((fixed(10).cut_to(100), fixed(1000).cut_to(100)), (fixed(10), fixed(100)));
+        // Its last segment takes the rest.
+        assert_eq!(steps.cut_to(100), fixed(100));
     }
 
     #[test]

@@ -14,7 +14,7 @@ impl Checker<'_> {
         while let Some(number) = walk.number(&mut 0)? {
             let Some((_, value)) = walk.take(number)? else { continue };
             self.looked();
-            // What cannot be read was told of.
+            // What cannot be read was reported.
             let Ok(before) = decode(number, &value) else { continue };
             let node = match before.kind.is_directory() {
                 true => self.counted_directory(before.clone())?,

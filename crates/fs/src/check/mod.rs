@@ -4,7 +4,7 @@
 //! Pairs and objects are read three times in the order of their numbers. First every node is
 //! compared with what is kept of it, then every entry with the node that it leads to, at last every
 //! node with the entries that were found. In between there are 16 bytes of memory for each file and
-//! 48 for each directory. Where something is wrong, one more pass finds the paths of what is told.
+//! 48 for each directory. Where something is wrong, one more pass finds the paths of what is reported.
 //! Each thing that is mended is one transaction, so that a check that is killed can be repeated.
 
 mod counts;
@@ -32,15 +32,15 @@ use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
 use crate::pairs;
 use crate::record::{decode, is_whole};
 use crate::stores::decode_record;
-use crate::tree::{INLINE_BYTES_LIMIT, Superblock};
+use crate::superblock::{INLINE_BYTES_LIMIT, Superblock};
 
-/// How often progress is told, in pairs.
+/// How often progress is reported, in pairs.
 const PROGRESS_PAIRS: u64 = 1024;
 
 /// Numbers left free above the highest that was found where some that were given may be unknown.
 pub const NUMBERS_MARGIN: u64 = 1 << 32;
 
-/// What to check. Nobody may change it meanwhile.
+/// What to check. It must not change meanwhile.
 pub struct Check<'a> {
     /// The pairs of the file system.
     pub kv: &'a dyn Kv,
@@ -81,7 +81,7 @@ pub fn is_recognized(kv: &dyn Kv) -> Result<bool> {
 }
 
 /// Notes that the pairs of a file system, where they are those of one, come from an earlier time than its
-/// objects: nobody may use it until it is mended. A file whose object is missing was then deleted since,
+/// objects: it cannot be used until it is mended. A file whose object is missing was then deleted since,
 /// one whose object is newer has grown into it, and numbers were given that the pairs do not know of.
 ///
 /// # Errors
@@ -94,7 +94,7 @@ pub fn mark_restored(kv: &dyn Kv) -> Result<()> {
     Ok(())
 }
 
-/// Checks a file system, and mends it where that is asked for. What is mended is told as it was.
+/// Checks a file system, and mends it where that is asked for. What is mended is reported as it was.
 /// `progress` gets the number of pairs that were looked at, now and then.
 ///
 /// # Errors
@@ -189,7 +189,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What is to be mended for no other reason is told; what a restore mends at once is as it has to be.
+    /// What is to be mended for no other reason is reported; what a restore mends at once is as it has to be.
     fn restored(&mut self) {
         if self.objects_decide && self.mending.is_none() {
             let detail = "its names came from a backup or a checkpoint, and were not compared with its \
@@ -198,7 +198,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Which servers there are nobody knows here: a record that cannot be read is left alone.
+    /// Which servers there are is unknown here: a record that cannot be read is left alone.
     fn stores(&mut self) -> Result<()> {
         let Some(bytes) = self.kv.get(pairs::STORES)? else { return Ok(()) };
         match decode_record(&bytes) {
@@ -243,7 +243,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Says how what was told of is reached.
+    /// Adds the paths of what was reported.
     fn paths(&mut self) -> Result<()> {
         let nodes: BTreeSet<u64> = self.report.damages.iter().map(|damage| damage.node).collect();
         if nodes.is_empty() {

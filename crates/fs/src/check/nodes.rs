@@ -8,12 +8,11 @@ use super::walk::{Listings, Objects, Walk};
 use super::{Checker, DamageKind};
 use crate::acl;
 use crate::failure::Result;
-use crate::files::object_key;
-use crate::node::{Kind, NAME_BYTES_MAX, Node, Place, ROOT};
+use crate::node::{Kind, NAME_BYTES_MAX, Node, Place, ROOT, object_key};
 use crate::pairs;
 use crate::record::{decode, encode, is_whole};
 use crate::request::CLAIMED;
-use crate::tree::INLINE_BYTES_LIMIT;
+use crate::superblock::INLINE_BYTES_LIMIT;
 
 /// Everything that is there under one number.
 #[derive(Default)]

@@ -34,7 +34,7 @@ pub fn number_in_place(namespace: &str, place: &str) -> Option<u64> {
 }
 
 /// How nodes are reached, in one pass over all entries; there are some 40 bytes of memory for each
-/// directory meanwhile. What is changed meanwhile may be told as before or after.
+/// directory meanwhile. What is changed meanwhile may be reported as before or after.
 ///
 /// # Errors
 ///

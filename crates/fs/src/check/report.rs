@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paths::Reached;
 
-/// Most findings that are told one by one; of the others only the number is.
+/// Most findings that are reported one by one; of the others only the number is.
 const TOLD_MAX: usize = 1000;
 
 /// What is wrong with a file system.

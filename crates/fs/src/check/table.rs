@@ -13,7 +13,7 @@ pub(super) struct FileRow {
     pub(super) is_nameless: bool,
     /// Whether it is marked as one without a name.
     pub(super) has_mark: bool,
-    /// Whether its record is missing or was, which was told.
+    /// Whether its record is missing or was, which was reported.
     pub(super) is_remade: bool,
 }
 

@@ -15,11 +15,10 @@ use super::{
     mark_restored, number_in_place, paths,
 };
 use crate::entries::{Bucket, hash};
-use crate::files::object_key;
-use crate::node::{Kind, Node, Place, ROOT, Time};
+use crate::node::{Kind, Node, Place, ROOT, Time, object_key};
 use crate::record::{decode, encode};
 use crate::stores::{KnownStore, record_stores};
-use crate::tree::Superblock;
+use crate::superblock::Superblock;
 use crate::{FileClock, Files, FilesOptions, Made, Request, Session, SetHow, Tree, TreeOptions};
 use crate::{acl, pairs};
 

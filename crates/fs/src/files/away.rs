@@ -2,7 +2,7 @@
 //! Files whose servers did not say how long they are, or did not give their bytes.
 //!
 //! The kernel asks twice for what one call of a program wants, where the first answer is an error, and
-//! a program that is told of one often tries another way. Nobody is to wait twice for that.
+//! a program that gets one often tries another way. It is not to wait twice for that.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use terrace_core::Clock;
 use crate::failure::Failure;
 use crate::lock;
 
-/// So long after its servers gave no answer nobody waits for them to say the same.
+/// For so long after its servers gave no answer the same is answered without waiting.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Most files that are remembered.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A thread that works until it is told to end.
+//! A thread that works until it is ended.
 
 use std::sync::Mutex;
 use std::thread::JoinHandle;
@@ -31,7 +31,7 @@ impl Background {
     pub(super) fn stop(&self, tell: impl FnOnce()) -> bool {
         let Some(thread) = lock(&self.0).take() else { return false };
         tell();
-        // A thread that panicked has said so.
+        // A panic of the thread is in the log.
         let _ = thread.join();
         true
     }

@@ -43,7 +43,7 @@ impl<'a> Claim<'a> {
         loop {
             let asked_ns = files.clock.now_ns();
             let asked = ask(&*files.metadata, number, LockKind::Write);
-            // Later than the one in which it is had is as good: who serves that has forgotten it.
+            // A later instance than the one that granted it is as good: its server has forgotten the claim.
             let life = files.metadata.life();
             match asked {
                 Ok(()) => return Ok(Self { files, number, asked_ns, life }),

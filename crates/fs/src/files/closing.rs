@@ -21,19 +21,19 @@ use crate::lock;
 use crate::metadata::Metadata;
 use crate::request::{Closed, LockKind, Reply, Request, WasRead};
 
-/// What happens within this time is told together.
+/// What happens within this time is sent together.
 const DELAY: Duration = Duration::from_millis(20);
 
 /// Pause after something got no answer.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Told with one request at most; 13 bytes each or a few more.
+/// Sent with one request at most; 13 bytes each or a few more.
 const TOLD_MAX: usize = 4096;
 
 /// What was read is forgotten where the metadata are so far behind: it is only a time of access.
 const READ_MAX: usize = 4096;
 
-/// Who tells, and the thread that tells what can wait.
+/// The sender of closes, and the thread that sends what can wait.
 pub(super) struct Closing {
     state: Arc<State>,
     thread: Background,
@@ -64,7 +64,7 @@ struct Queue {
     /// What got no answer.
     unanswered: VecDeque<Telling>,
     /// Claims that are to be given back: files, each with the life of the metadata that it is had in. No
-    /// more than there are files that grow while nobody answers.
+    /// more than there are files that grow while no server answers.
     claims: BTreeMap<u64, u64>,
     /// The one that is given back just now.
     claim: Option<u64>,
@@ -77,7 +77,7 @@ struct Queue {
     is_stopped: bool,
 }
 
-/// What is to be told.
+/// What is to be sent.
 #[derive(Default)]
 pub(super) struct Queued {
     pub(super) closed: Vec<Closed>,
@@ -137,7 +137,7 @@ impl Closing {
         Ok(Self { state, thread })
     }
 
-    /// Has the metadata told what is added.
+    /// Has what is added sent to the metadata.
     pub(super) fn push(&self, add: impl FnOnce(&mut Queued)) {
         let mut queue = lock(&self.state.queue);
         let is_first = queue.queued.is_empty();
@@ -148,13 +148,13 @@ impl Closing {
         }
     }
 
-    /// Has the metadata told of a close at a moment, or a little later; the moments come in order.
+    /// Has a close at a moment sent to the metadata, or a little later; the moments come in order.
     pub(super) fn push_later(&self, at_ns: u64, closed: Closed) {
         lock(&self.state.queue).later.push_back((at_ns, closed));
         self.state.changed.notify_one();
     }
 
-    /// Has a claim given back that somebody had in a life of the metadata, or may have had.
+    /// Has a claim given back that was granted in a life of the metadata, or may have been.
     pub(super) fn give_back_claim(&self, number: u64, life: u64) {
         lock(&self.state.queue).claims.insert(number, life);
         self.state.changed.notify_one();
@@ -212,7 +212,7 @@ impl Closing {
 
     /// Has it looked for files that were opened ahead, and are not wanted any more, and for unlinked inodes.
     pub(super) fn wake(&self) {
-        // Who looked before and found nothing sleeps by the time that this has the queue.
+        // A thread that looked before and found nothing sleeps by the time that this has the queue.
         drop(lock(&self.state.queue));
         self.state.changed.notify_one();
     }
@@ -296,7 +296,7 @@ impl State {
             let is_new = queue.unanswered.is_empty();
             drop(queue);
             match (is_stopped, is_unheard) {
-                // The end does not wait for who does not answer.
+                // The end does not wait for a server that does not answer.
                 (true, true) => return None,
                 (true, false) => {}
                 (false, true) => self.clock.sleep(PAUSE),
@@ -364,7 +364,7 @@ impl State {
     fn give_back(&self, number: u64, life: u64) -> bool {
         let given_back = match self.metadata.life() == life {
             true => claim::ask(&*self.metadata, number, LockKind::Unlock),
-            // Who serves a later life has forgotten it.
+            // The server of a later life has forgotten it.
             false => Ok(()),
         };
         let mut queue = lock(&self.queue);
@@ -381,7 +381,7 @@ impl State {
         !is_unheard
     }
 
-    /// Tells it; where no answer comes it is kept, to be told again.
+    /// Sends it; where no answer comes it is kept, to be sent again.
     fn tell(&self, telling: Telling) -> Result<()> {
         let life = self.metadata.life();
         let told = match self.metadata.call(&telling.request) {
@@ -424,7 +424,7 @@ impl Queue {
             && self.claims.is_empty()
     }
 
-    /// Has told what is due; at the end all.
+    /// Sends what is due; at the end all.
     fn take_due(&mut self, now_ns: u64) {
         while let Some((at_ns, closed)) = self.later.front()
             && (self.is_stopped || *at_ns <= now_ns)

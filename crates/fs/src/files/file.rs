@@ -10,7 +10,7 @@ use super::losses::Heard;
 use super::open::Shared;
 use crate::failure::Result;
 
-/// A file that somebody opened. Dropping it closes it; call [`File::close`] to hear of errors.
+/// An open file. Dropping it closes it; call [`File::close`] to get errors.
 pub struct File {
     files: Arc<Files>,
     /// Until it is closed.
@@ -61,14 +61,14 @@ impl File {
     /// Closes what could not be used: nothing was done with it.
     pub fn close_unused(mut self) {
         let number = self.number();
-        // Why it could not be used is what its user hears.
+        // Its user gets the reason why it could not be used.
         if let Err(failure) = self.end(true) {
             tracing::debug!(file = number, %failure, "cannot close a file");
         }
     }
 
-    /// Something is lost of which a program was told that it is written: whoever has the file open hears of
-    /// it when he syncs it.
+    /// An acknowledged write is lost: each handle of the file returns
+    /// that from its next sync.
     pub fn note_loss(&self) {
         self.heard.count();
     }
@@ -81,7 +81,7 @@ impl File {
         self.shared.as_ref().expect("it is open")
     }
 
-    /// Which losses its user has heard of.
+    /// The losses that were returned to its user.
     pub(super) fn heard(&self) -> &Heard {
         &self.heard
     }

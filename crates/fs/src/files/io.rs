@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use terrace_core::{Access, Begun, Buffer, End, Error, ErrorKind, Object, ReadDone};
 
 use super::open::Content;
-use super::{CAPABILITY, File, settled, unexpected, without_idle_set_group};
+use super::{File, settled, unexpected, without_idle_set_group};
 use crate::failure::{Failure, Result};
-use crate::node::Node;
+use crate::node::{CAPABILITY, Node};
 use crate::request::{Changes, Reply, Request};
-use crate::tree::INLINE_BYTES_LIMIT;
+use crate::superblock::INLINE_BYTES_LIMIT;
 
 /// Copied so much at a time.
 const COPY_BYTES: usize = 256 << 10;
@@ -21,7 +21,7 @@ const COPY_BYTES: usize = 256 << 10;
 /// Fewer bytes are not tried for where there is no room: one page.
 const LEAST_BYTES: usize = 4096;
 
-/// Each time somebody else changed a small file between two looks at it.
+/// Each time another client changed a small file between two looks at it.
 const TRIES_MAX: usize = 100;
 
 /// What came of a write that was begun with [`File::write_later`].
@@ -29,9 +29,9 @@ pub enum Written {
     /// It is done.
     Done,
     /// It is done, but this user was forgotten meanwhile: [`File::check`] says what that means for the file,
-    /// and may wait for servers, which whoever tells of this must not.
+    /// and may wait for servers, which the thread that completes this must not.
     Forgotten,
-    /// Nobody knows whether it is done.
+    /// It is unknown whether it is done.
     Unknown(Error),
     /// It is not done, and nothing of it is on its way any more: [`File::write`] does it, or says why not.
     Not,
@@ -72,8 +72,8 @@ impl File {
         self.files().metadata.check(self.number())
     }
 
-    /// Takes away the set-group-ID bit that lends nothing, where there is one, after somebody changed the
-    /// bytes who is not in the file's group and has no right to keep such bits. Whoever gives the file
+    /// Takes away the set-group-ID bit that lends nothing, where there is one, after a user changed the
+    /// bytes that is not in the file's group and has no right to keep such bits. A caller that gives the file
     /// other permissions at the same time may find them as they are here.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl File {
             let request = Request::Change { number: node.number, changes };
             self.files().metadata.call(&request).map(|_| false)
         });
-        // Whoever writes next looks again.
+        // The next write looks again.
         if left != Ok(false) {
             self.shared().note_idle_set_group();
         }
@@ -119,7 +119,7 @@ impl File {
         }
     }
 
-    /// Begins a read, for who can go on without its bytes; as [`Later::read_later`].
+    /// Begins a read, for a caller that goes on without its bytes; as [`Later::read_later`].
     ///
     /// [`Later::read_later`]: terrace_core::Later::read_later
     pub fn read_later(
@@ -129,7 +129,7 @@ impl File {
         done: &mut dyn FnMut() -> ReadDone,
     ) -> Option<Begun> {
         let object = self.object()?;
-        // Why it cannot be used is said to who reads it at once.
+        // A reader gets the reason why it cannot be used at once.
         self.check().ok()?;
         let wanted = offset..offset.saturating_add(bytes as u64);
         if self.shared().unanswered.contains(&wanted, &*self.files().clock) {
@@ -150,8 +150,8 @@ impl File {
         })
     }
 
-    /// Begins a write, for who can go on before it is done; as [`Later::write_later`], but for what it
-    /// tells in the end. Not one that has to take away what lends rights, nor one to what is with the
+    /// Begins a write, for a caller that goes on before it is done; as [`Later::write_later`], but for what it
+    /// returns in the end. Not one that has to take away what lends rights, nor one to what is with the
     /// metadata.
     ///
     /// [`Later::write_later`]: terrace_core::Later::write_later
@@ -162,7 +162,7 @@ impl File {
         done: &mut dyn FnMut() -> Box<dyn FnOnce(Written) + Send>,
     ) -> Option<Begun> {
         let object = self.object()?;
-        // Why it cannot be used is said to who waits for it.
+        // A waiting caller gets the reason why it cannot be used.
         if self.access() == Access::Read || self.shared().owes_before_write() {
             return None;
         }
@@ -225,7 +225,7 @@ impl File {
             return written;
         }
         // An attempt with more may have left the file longer than this, and up to there is room then:
-        // nobody is to find more in the file than its writer knows of.
+        // readers are not to find more in the file than its writer knows of.
         let Ok(size) = self.size() else { return written };
         let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let left = left.min(data.len());
@@ -344,13 +344,13 @@ impl File {
     /// What tiers and metadata say; as [`File::check`]. `IO`, once for each use of the file, where something that was
     /// acknowledged may be lost, because a server ended before it was durable.
     pub fn sync(&self) -> Result<()> {
-        // Whoever has the file outgrow the metadata meanwhile is seen below, or sees this.
+        // A file that outgrows the metadata meanwhile is seen below, or sees this.
         self.shared().note_durable(true);
         let bytes = self.sync_object();
         if bytes.as_ref().is_err_and(Failure::may_pass) {
             return bytes;
         }
-        // Also where bytes are lost: what is lost beside them is told with them.
+        // Also where bytes are lost: what is lost beside them is returned with them.
         let metadata = &*self.files().metadata;
         let rest = metadata.call(&Request::Sync).and_then(|_| self.heard().tell(metadata));
         // Now it would be known that it is gone.
@@ -401,7 +401,7 @@ impl File {
             let written = self.write_some(offset + done, &buffer[..count], clears_set_id);
             match written {
                 Err(failure) if done == 0 => return Err(failure),
-                // Who goes on is told why it did not.
+                // The caller goes on and gets the reason why it did not.
                 Err(_) => break,
                 Ok(written) => done += written as u64,
             }
@@ -423,7 +423,7 @@ impl File {
         }
         self.check()?;
         if self.shared().take_capability() {
-            // Before, so that nobody runs what is written with it.
+            // Before, so that what is written is not run with it.
             self.clear_capability().inspect_err(|_| self.shared().note_capability())?;
         }
         let clears_set_id = clears_set_id && self.shared().take_set_id();
@@ -447,13 +447,13 @@ impl File {
             let object = self.object();
             if let Some(object) = object {
                 if std::mem::take(&mut clears_set_id) {
-                    // Before, so that nobody runs what is written with them.
+                    // Before, so that what is written is not run with them.
                     self.clear_set_id()?;
                 }
                 let changed = self.with_room(false, &mut || change(&*object), may_repeat);
                 self.files().metadata.note_object_written();
                 changed?;
-                // Somebody answers.
+                // The server answers.
                 self.shared().unanswered.clear();
                 return Ok(None);
             }
@@ -511,7 +511,7 @@ impl File {
     ) -> Result<Option<u64>> {
         let shared = self.shared();
         let number = self.number();
-        // Whoever reads meanwhile sees the bytes before or after.
+        // A reader meanwhile sees the bytes before or after.
         let mut content = shared.change();
         let Content::Inline { bytes, size, .. } = &mut *content else { return Ok(None) };
         let request = Request::Write { number, offset, data, at_end, clears_set_id };
@@ -525,7 +525,7 @@ impl File {
                 bytes[offset as usize..end].copy_from_slice(data);
                 *size = node.size;
                 // Others may have written in front of it or beside it: what is kept stays as old as
-                // it was, and who reads it asks again.
+                // it was, and a reader asks again.
                 shared.hear(&node);
                 Ok(Some(offset))
             }

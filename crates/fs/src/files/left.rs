@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that are closed here and that somebody may go on to change all the same: a mapping outlives the
-//! close. As long as that is so the object is asked whenever somebody wants to know, as for one that is
-//! open; then what it says is noted, and it is not asked any more.
+//! Files that are closed here and that may be changed all the same: a mapping outlives the
+//! close. As long as that is so the object is asked whenever its size is needed, as for one that is
+//! open; then the answer is noted, and it is not asked any more.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ impl StillHeld {
 
 impl Files {
     /// What the object of a file says as its last writer here closes it, beside readers or not; `None`,
-    /// so that whoever looks at it later asks, where that cannot be done now or somebody may go on to change it.
+    /// so that a later look asks, where that cannot be done now or it may still be changed.
     pub(super) fn stat_left(&self, file: Arc<Shared>, has_readers: bool) -> Option<Stat> {
         let number = file.number;
         let stat = file.object_stat().ok()??;
@@ -59,9 +59,9 @@ impl Files {
     }
 
     /// Asks the object of a file once more that was still held when its last writer closed it, unless
-    /// somebody here has it open.
+    /// it is open here.
     pub(super) fn look_at_left(&self, number: u64) {
-        // Whoever has the number to himself may want this lock: nobody waits for him with it.
+        // The holder of the number may want this lock: nothing waits for that holder with it.
         let is_left = lock(&self.still_held.0).contains(&number);
         if is_left && self.open.file(number).is_none() {
             self.forget_left(number);
@@ -81,7 +81,7 @@ impl Files {
     }
 
     fn note_left(&self, number: u64) {
-        // Where this fails the object is asked by whoever looks at the file later.
+        // Where this fails a later look at the file asks the object.
         if let Err(failure) = self.node(number) {
             tracing::debug!(file = number, %failure, "cannot ask the object of a closed file");
         }
@@ -100,7 +100,7 @@ impl Files {
     }
 }
 
-/// What the metadata are told of an object.
+/// What the metadata get of an object.
 pub(super) fn settled(stat: Stat) -> Settled {
     Settled {
         size: stat.size_bytes,

@@ -26,8 +26,8 @@ impl Files {
         self.listed(&request).map(|entries| self.as_all_known(entries, |_| true))
     }
 
-    /// The same with what can be told without asking the tiers: where others use the files, too,
-    /// nothing is known of those that somebody writes, or wrote when he died. And how long ago it was
+    /// The same with what is known without asking the tiers: where others use the files, too,
+    /// nothing is known of those that are being written, or were when their writer died. And how long ago it was
     /// asked for; it may have been fetched with others.
     ///
     /// # Errors

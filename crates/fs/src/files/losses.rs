@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is lost of files and directories that are open, for each who has one open to hear of it once.
+//! What is lost of files and directories that are open; each handle returns it once.
 //!
-//! As Linux has it of its own file systems (`errseq_t`): who opens a file after somebody heard of a loss
-//! hears of that one no more, who had it open before does, also where others heard of it first. What
-//! nobody heard of the next one does who opens it, also where nobody had it open meanwhile.
+//! As Linux has it of its own file systems (`errseq_t`): a file that is opened after a loss was returned
+//! does not return that one any more; a handle that was open before does, also where others returned it first. An
+//! unreported loss is returned to the next opener, also where the file was not open meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -16,11 +16,11 @@ use crate::failure::{Failure, Result};
 use crate::lock;
 use crate::metadata::Metadata;
 
-/// So many nodes that nobody has open are known to have losses of which nobody heard: those with the
+/// Bounds the nodes that are not open and have an unreported loss: those with the
 /// greatest numbers, which are the newest.
 const UNHEARD_MAX: usize = 65_536;
 
-/// Losses by the number of the node, as long as somebody has that open, or nobody heard of one.
+/// Losses by the number of the node, as long as that is open, or one is unreported.
 #[derive(Default)]
 pub(super) struct Losses {
     nodes: Mutex<Nodes>,
@@ -29,7 +29,7 @@ pub(super) struct Losses {
 #[derive(Default)]
 struct Nodes {
     open: HashMap<u64, Weak<Mutex<Count>>>,
-    /// Of those that nobody has open.
+    /// Of those that are not open.
     unheard: BTreeMap<u64, Count>,
 }
 
@@ -37,12 +37,12 @@ struct Nodes {
 #[derive(Clone, Copy, Default)]
 struct Count {
     known: u64,
-    /// The first so many of them somebody heard of.
+    /// So many of the first of them were returned.
     heard: u64,
 }
 
 impl Losses {
-    /// For one who opens a node.
+    /// For a new handle of a node.
     pub(super) fn open(self: &Arc<Self>, number: u64) -> Heard {
         let mut nodes = lock(&self.nodes);
         let known = nodes.open.get(&number).and_then(Weak::upgrade);
@@ -57,11 +57,11 @@ impl Losses {
     }
 }
 
-/// Which losses one who has a node open has heard of.
+/// The losses that a handle of a node has returned.
 pub struct Heard {
     number: u64,
     losses: Arc<Losses>,
-    /// Locked from when one is found until it is counted, so that nobody finds nothing before it counts.
+    /// Locked from when one is found until it is counted, so that no sync succeeds before it counts.
     count: Arc<Mutex<Count>>,
     heard: AtomicU64,
 }
@@ -87,7 +87,7 @@ impl Heard {
 impl Drop for Heard {
     fn drop(&mut self) {
         let mut nodes = lock(&self.losses.nodes);
-        // While these are locked: nobody else finds it, and of two who drop it one is the last.
+        // While these are locked: no other thread finds it, and of two that drop it one is the last.
         if let Ok(count) = Arc::try_unwrap(mem::take(&mut self.count)) {
             nodes.open.remove(&self.number);
             let count = count.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Drop for Heard {
     }
 }
 
-/// What whoever hears of a loss is told.
+/// What the caller gets of a loss.
 pub(super) fn failure() -> Failure {
     Error::new(ErrorKind::Io, "sync")
         .because(

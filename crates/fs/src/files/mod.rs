@@ -45,11 +45,8 @@ use self::told::Told;
 use self::unlinked::Unlinked;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
-use crate::node::{Kind, Node, SET_GROUP_ID};
+use crate::node::{Kind, Node, SET_GROUP_ID, object_key};
 use crate::request::{Changes, Left, Made, RenameHow, Reply, Request, WasRead, When};
-
-/// The extended attribute that says what a program may do. Whoever writes to the file takes it away.
-pub const CAPABILITY: &[u8] = b"security.capability";
 
 /// How files are kept.
 #[derive(Clone, Debug)]
@@ -67,7 +64,7 @@ pub struct FilesOptions {
     /// Whether anything may be changed, also what others left behind.
     pub access: Access,
     /// How long the bytes of a small file that is open are believed while others may change it; zero:
-    /// each operation sees what others did before it, `Duration::MAX`: nobody else changes any.
+    /// each operation sees what others did before it, `Duration::MAX`: exclusive use.
     pub believed_for: Duration,
     /// Longest file whose bytes are kept with the metadata, as far as is known here.
     pub inline_bytes_max: u64,
@@ -98,8 +95,8 @@ pub struct Files {
     ahead: Arc<AllAhead>,
     /// Whose servers did not say how long they are.
     away: Away,
-    /// Of which nobody knows whether they were cut. Their servers may answer by now, which who looks at
-    /// one finds out; who closes it does not wait for that.
+    /// It is unknown whether they were cut. Their servers may answer by now, which a look at
+    /// one finds out; a close does not wait for that.
     uncut: Away,
     told: Arc<Told>,
     kept: Kept,
@@ -177,8 +174,8 @@ impl Files {
         self.as_known(node)
     }
 
-    /// What a name leads to, and how long ago that was so: less than `age_max`. Who asks twice for the
-    /// same, and has not [forgotten](Files::forget) it, is told how it is the second time.
+    /// What a name leads to, and how long ago that was so: less than `age_max`. A second lookup of the
+    /// same name that was not [forgotten](Files::forget) in between asks the server.
     ///
     /// # Errors
     ///
@@ -218,7 +215,7 @@ impl Files {
         Ok(self.ask_node(&Request::Node { number })?.parent)
     }
 
-    /// Takes the set-group-ID bit of a file away where it lends nothing and `is_member` says that whoever
+    /// Takes the set-group-ID bit of a file away where it lends nothing and `is_member` returns that the user that
     /// has changed its bytes is not in its group. The node then; `None` where there was nothing to do.
     ///
     /// # Errors
@@ -259,11 +256,11 @@ impl Files {
         self.create_with(directory, name, Made { object, ..made }, false)
     }
 
-    /// The same for who need not know before it is closed, or used otherwise, that it is made.
+    /// The same for a caller that need not know before it is closed, or used otherwise, that it is made.
     ///
     /// # Errors
     ///
-    /// As [`Files::make`]; later also who uses the file is told of these.
+    /// As [`Files::make`]; errors that come later are also returned to the user of the file.
     pub fn create_later(
         self: &Arc<Self>,
         directory: u64,
@@ -304,7 +301,7 @@ impl Files {
         }
         let mut here = self.open.hold(node.number);
         if here.opened.is_some() {
-            // Somebody found and opened it since it has a name: it is one use more of that, before
+            // Another client found and opened it since it has a name: it is one use more of that, before
             // that one can have removed and closed it.
             let opened = self.open_in(&mut here.opened, node.number, Access::Write);
             drop(here);
@@ -349,7 +346,7 @@ impl Files {
         self.after_removal(&reply, life)
     }
 
-    /// The same for a file, and for who need not know that the name is gone for others at once.
+    /// The same for a file, for a caller that need not wait until the name is gone for others.
     ///
     /// # Errors
     ///
@@ -422,7 +419,7 @@ impl Files {
                 other => return Err(unexpected(&other)),
             }
         } else if changes.modified.is_some() {
-            // What is said from here on holds, whatever the object says of the time before.
+            // What is known from here on holds, whatever the object returns of the time before.
             if let Some(file) = self.open.file(number)
                 && let Some(stat) = file.object_stat()?
             {
@@ -431,7 +428,7 @@ impl Files {
         }
         let mut node = self.ask_node(&Request::Change { number, changes })?;
         if changes.modified.is_some() && changes.settled_ns.is_none() && node.is_written {
-            // Somebody else writes to it, or died while it had it open.
+            // Another client writes to it, or died while it had it open.
             let stat = self.data.stat(&self.key(number)?)?;
             changes.settled_ns = Some(self.settle_held(number, stat)?);
             node = self.ask_node(&Request::Change { number, changes })?;
@@ -441,7 +438,7 @@ impl Files {
     }
 
     /// Has the metadata take account of what an object says before its time of modification is set;
-    /// when the object last changed. Else who closes the file last would say that it did not change
+    /// when the object last changed. Else the last close would report that it did not change
     /// since, and yet is shorter or longer: then it would be asked for its length for ever.
     fn settle(&self, number: u64, stat: Stat) -> Result<u64> {
         let settled = settled(stat);
@@ -462,8 +459,8 @@ impl Files {
         Ok(Changes { size: None, modified, settled_ns, ..changes })
     }
 
-    /// Whether a file that is closed could be used as it was opened and locked here, as far as can be told
-    /// without waiting for who has forgotten it; of one that is locked in any case.
+    /// Whether a closed file could be used as it was opened and locked here, as far as is known
+    /// without waiting for a server that has forgotten it; of one that is locked in any case.
     ///
     /// # Errors
     ///
@@ -472,7 +469,7 @@ impl Files {
         self.metadata.check_to_close(number)
     }
 
-    /// Others may have written to a file: who reads it from now on sees what they did, however long its
+    /// Others may have written to a file: later reads see what they did, however long its
     /// bytes are believed.
     pub fn doubt(&self, number: u64) {
         if let Some(file) = self.open.file(number) {
@@ -480,7 +477,7 @@ impl Files {
         }
     }
 
-    /// Notes that a file has [`CAPABILITY`] from now on.
+    /// Notes that a file has [`CAPABILITY`](crate::CAPABILITY) from now on.
     pub fn note_capability(&self, number: u64) {
         if let Some(file) = self.open.file(number) {
             file.note_capability();
@@ -536,7 +533,7 @@ impl Files {
         }
     }
 
-    /// Has one who opens a directory hear of what is lost of it.
+    /// Has a handle that opens a directory get what is lost of it.
     pub fn hear(&self, directory: u64) -> Heard {
         self.losses.open(directory)
     }
@@ -545,7 +542,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// What the metadata says. `IO`, once for each who has it open, where something of that may be lost.
+    /// The answer of the metadata. `IO`, once for each handle, where something of that may be lost.
     pub fn sync_directory(&self, heard: &Heard) -> Result<()> {
         self.metadata.call(&Request::Sync)?;
         heard.tell(&*self.metadata)
@@ -581,7 +578,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// What deletions and metadata say; what is left is cleared up by whoever opens it next.
+    /// The results of deletions and metadata; what is left is cleared up by the next opening.
     pub fn close(&self) -> Result<()> {
         let let_go = self.forget_all().and(self.forget_all_unlinked());
         self.let_go_all_ahead();
@@ -657,7 +654,7 @@ impl Files {
         }
         let stat = self.data.stat(&self.key(node.number)?)?;
         if self.options.is_alone && self.options.access == Access::Write && !stat.is_held {
-            // Who had it open died, or had it mapped and is gone: from now on it need not be asked for.
+            // Its last user died, or had it mapped and is gone: from now on it need not be asked for.
             // Where it cannot be noted it is asked for again.
             if let Err(failure) = self.settle(node.number, stat) {
                 tracing::debug!(file = node.number, %failure, "cannot note what an object says");
@@ -702,17 +699,12 @@ impl Drop for Files {
     }
 }
 
-/// What takes the set-group-ID bit of a file away that lends nothing, where there is one and whoever has
-/// changed the file's bytes is not in its group.
+/// The change that takes away the set-group-ID bit of a file that lends nothing, where there is one and the user that
+/// has changed its bytes is not in its group.
 fn without_idle_set_group(node: &Node, is_member: impl Fn(u32) -> bool) -> Option<Changes> {
     let permissions = Some(node.permissions & !SET_GROUP_ID);
     let is_taken = node.has_idle_set_group() && !is_member(node.group);
     is_taken.then(|| Changes { permissions, ..Changes::default() })
-}
-
-/// The key of the object that holds the bytes of file `number`.
-pub(crate) fn object_key(namespace: &str, number: u64) -> terrace_core::Result<Key> {
-    Key::new(namespace, &format!("{number:016x}"))
 }
 
 /// Whether a node was removed.

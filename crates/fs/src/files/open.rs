@@ -18,7 +18,7 @@ use crate::request::{Reply, Request};
 
 const SET_ID: u32 = 0o6000;
 
-/// So often the object of a small file is asked for: each time somebody else may have come between.
+/// So often the object of a small file is asked for: each time another client may have come between.
 const TRIES_MAX: usize = 100;
 
 /// A file that is open here.
@@ -27,21 +27,21 @@ pub(super) struct Shared {
     content: RwLock<Content>,
     /// Whether a write may have to take set-user-ID and set-group-ID bits away.
     has_set_id: AtomicBool,
-    /// Whether a write of who is not in its group may have to take a set-group-ID bit away that lends
+    /// Whether a write by a user outside its group may have to take a set-group-ID bit away that lends
     /// nothing.
     has_idle_set_group: AtomicBool,
-    /// Whether a write may have to take [`CAPABILITY`](super::CAPABILITY) away.
+    /// Whether a write may have to take [`CAPABILITY`](crate::CAPABILITY) away.
     may_have_capability: AtomicBool,
     /// Whether anybody has it open for writing, or had.
     is_writable: AtomicBool,
-    /// When anything of it last changed, as far as was told here: nanoseconds since 1970.
+    /// When anything of it last changed, as far as is known here: nanoseconds since 1970.
     told_changed_ns: Arc<AtomicU64>,
     /// Whether bytes that are with the metadata are to be asked for again before they are read.
     is_doubted: AtomicBool,
     /// Whether such bytes may be durable: not all of them were written here since it was opened, or
     /// they were synced here.
     may_be_durable: AtomicBool,
-    /// Also for who hears of the end of a read, and must not be the one to drop the file.
+    /// Also for the thread that gets the end of a read, and must not be the one to drop the file.
     pub(super) unanswered: Arc<Unanswered>,
 }
 
@@ -103,7 +103,7 @@ impl Shared {
                 self.refresh_into(files, &mut content)?;
             }
             _ if !is_newest => drop(self.refresh_into(files, &mut content)?),
-            // Also where the one who opens it only reads: others may write to what was small so far.
+            // Also where it is opened for reading: others may write to what was small so far.
             _ => *content = self::content(files, node, bytes, self.access())?,
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// What `small` makes of bytes that are with the metadata, and of the length of the file; or else the
-    /// object with the bytes. Whoever waits for that holds up nobody who opens the file.
+    /// object with the bytes. A caller that waits for that holds up no other open of the file.
     pub(super) fn inline_or_object<R>(
         &self,
         small: impl FnOnce(&[u8], u64) -> R,
@@ -191,14 +191,14 @@ impl Shared {
         self.may_have_capability.store(true, Ordering::Release);
     }
 
-    /// Takes note of what was told of the node; whether nothing newer was told of it before.
+    /// Notes what is known of the node; whether nothing newer was noted before.
     pub(super) fn hear(&self, node: &Node) -> bool {
         let changed_ns = node.changed.to_ns();
         self.told_changed_ns.fetch_max(changed_ns, Ordering::AcqRel) <= changed_ns
     }
 
     /// Asks again for bytes that are with the metadata where what is kept here may be older than what
-    /// its user was told of the file, or than is to be believed.
+    /// its user knows of the file, or than may be cached.
     pub(super) fn freshen(&self, files: &Files) -> Result<()> {
         let believed_for = files.options.believed_for;
         if believed_for == Duration::MAX {
@@ -224,14 +224,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes note that nobody else has changed it until this moment.
+    /// Notes that no other client has changed it until this moment.
     pub(super) fn vouch(&self, now_ns: u64) {
         if let Content::Inline { told_ns, .. } = &mut *self.change() {
             *told_ns = now_ns.max(*told_ns);
         }
     }
 
-    /// Has what is kept here asked for again by who reads it next.
+    /// Has the next read ask again for what is cached here.
     pub(super) fn doubt(&self) {
         self.is_doubted.store(true, Ordering::Release);
     }
@@ -260,8 +260,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes note of what a write may have to take away. What is told may be older than what is known
-    /// here: whoever takes in vain finds nothing.
+    /// Notes what a write may have to take away. The note may be older than what is known
+    /// here: taking it away in vain does no harm.
     pub(super) fn note_permissions(&self, node: &Node) {
         self.may_have_capability.fetch_or(node.has_xattrs, Ordering::AcqRel);
         self.has_set_id.fetch_or(node.permissions & SET_ID != 0, Ordering::AcqRel);
@@ -308,7 +308,7 @@ impl Shared {
         let mut made_in = None;
         let moved = self.move_out_once(files, &mut made_in);
         if let Some(life) = made_in.filter(|_| moved.as_ref().is_err_and(is_gone)) {
-            // Whoever removed it has looked for an object before there was one.
+            // The remover has looked for an object before there was one.
             files.sweeper.push(self.number, life);
         }
         moved
@@ -344,7 +344,7 @@ impl Shared {
                 Ok(false) => continue,
                 Err(failure) => {
                     drop(object);
-                    // Who does not answer would not do that either.
+                    // A silent server would not do that either.
                     if !failure.may_pass() {
                         clear(files, &key, claim.as_ref());
                     }
@@ -375,7 +375,7 @@ impl Shared {
                     *content = Content::Object(object, Access::Write);
                     return Ok(());
                 }
-                // Somebody else wrote to it meanwhile, or has the claim.
+                // Another client wrote to it meanwhile, or has the claim.
                 Reply::NotHere => {
                     drop((object, claim));
                     self.refresh_into(files, &mut content)?;
@@ -417,7 +417,7 @@ impl Shared {
 }
 
 /// Writes the bytes of a small file to its object, of which an earlier try may have left something;
-/// false where somebody else may use the object by now, and it has to be asked for again.
+/// false where another client may use the object by now, and it has to be asked for again.
 fn fill(object: &dyn Object, bytes: &[u8], size: u64, claim: Option<&Claim<'_>>) -> Result<bool> {
     let steps: [&dyn Fn() -> terrace_core::Result<()>; 3] =
         [&|| object.set_len(0), &|| object.write_at(0, &[IoSlice::new(bytes)]), &|| {
@@ -432,7 +432,7 @@ fn fill(object: &dyn Object, bytes: &[u8], size: u64, claim: Option<&Claim<'_>>)
     Ok(true)
 }
 
-/// Deletes an object in which the bytes of a small file did not find room, unless somebody else may use it
+/// Deletes an object in which the bytes of a small file did not find room, unless another client may use it
 /// by now: where it stays it is written anew by the next try, or goes with the file.
 fn clear(files: &Files, key: &Key, claim: Option<&Claim<'_>>) {
     if !claim.is_none_or(Claim::is_certain) {

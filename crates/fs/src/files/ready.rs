@@ -9,10 +9,11 @@ use terrace_core::{Backend, Clock, ErrorKind, Hint, Op, Reply as Answered, Reque
 
 use super::background::Background;
 use super::sweep::Sweeper;
-use super::{FilesOptions, object_key, unexpected};
+use super::{FilesOptions, unexpected};
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
+use crate::node::object_key;
 use crate::request::{ReadyObject, Reply, Request};
 
 /// Pause after objects could not be made.
@@ -88,7 +89,7 @@ impl Ready {
         lock(&self.state.stock).objects.extend(object);
     }
 
-    /// Ends; what nobody took.
+    /// Ends; returns what was not taken.
     pub(super) fn stop(&self) -> Vec<ReadyObject> {
         self.thread.stop(|| {
             lock(&self.state.stock).is_stopped = true;
@@ -163,7 +164,7 @@ impl State {
                 objects = others.len(),
                 "objects have the numbers of new files; they are left to `terrace fsck --repair`"
             );
-            // Nobody takes them for garbage.
+            // They are not taken for garbage.
             self.metadata.call(&Request::Collected { numbers: others })?;
         }
         // A number without an object is of no use; an object that cannot be looked at is garbage.

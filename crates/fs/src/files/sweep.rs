@@ -8,11 +8,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_core::{Access, Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
 
+use super::FilesOptions;
 use super::background::Background;
-use super::{FilesOptions, object_key};
 use crate::failure::{Failure, Result};
 use crate::lock;
 use crate::metadata::Metadata;
+use crate::node::object_key;
 use crate::request::{Reply, Request};
 
 /// Deleted with one batch.
@@ -41,7 +42,7 @@ struct State {
 #[derive(Clone, Copy)]
 struct Gone {
     number: u64,
-    /// The life of the metadata before it said so.
+    /// The life of the metadata before it answered so.
     life: u64,
 }
 
@@ -50,7 +51,7 @@ struct Queue {
     objects: VecDeque<Gone>,
     /// How many are being deleted.
     in_work: usize,
-    /// What the last batch said.
+    /// The result of the last batch.
     failure: Option<Failure>,
     is_stopped: bool,
 }
@@ -87,7 +88,7 @@ impl Sweeper {
         Ok(Self { state, thread })
     }
 
-    /// Has the object of a file deleted that is gone, as the metadata said in this life or a later one.
+    /// Has the object of a file deleted that is gone, as the metadata answered in this life or a later one.
     pub(super) fn push(&self, number: u64, life: u64) {
         lock(&self.state.queue).objects.push_back(Gone { number, life });
         self.state.changed.notify_all();
@@ -99,7 +100,7 @@ impl Sweeper {
         queue.in_work > 0 || !queue.objects.is_empty()
     }
 
-    /// Waits until everything is deleted that was pushed; what the last try said.
+    /// Waits until everything is deleted that was pushed; the result of the last try.
     pub(super) fn wait(&self) -> Result<()> {
         let queue = lock(&self.state.queue);
         let queue = self
@@ -119,7 +120,7 @@ impl Sweeper {
             lock(&self.state.queue).is_stopped = true;
             self.state.changed.notify_all();
         });
-        // What went wrong is said once.
+        // An error is logged once.
         if !ends {
             return Ok(());
         }
@@ -188,7 +189,7 @@ impl State {
         self.data.execute(&mut operations, &Semantics::DEFAULT);
         for operation in operations {
             match operation.outcome {
-                // Who reads may have left out the server that has it.
+                // A client for reading may have left out the server that has it.
                 Some(Err(error))
                     if error.kind() != ErrorKind::NotFound || self.access == Access::Read =>
                 {
@@ -200,7 +201,7 @@ impl State {
         self.metadata.call(&Request::Collected { numbers }).map(drop)
     }
 
-    /// Those that are gone still: what an earlier life said may be undone.
+    /// Those that are gone still: an answer of an earlier life may be undone.
     fn without_names(&self, gone: &[Gone]) -> Result<Vec<u64>> {
         let whole_since = self.metadata.whole_since();
         let mut numbers = Vec::with_capacity(gone.len());

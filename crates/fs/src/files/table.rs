@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::open::Shared;
 use crate::lock;
 
-/// So many locks stand between those who look for different files.
+/// So many locks are shared by threads that look for different files.
 const PARTS: usize = 64;
 
 /// A file that is open here.
@@ -21,8 +21,8 @@ pub(super) struct Opened {
 
 /// The files that are open here, by number.
 ///
-/// Who opens or closes one may have to wait for servers: they have its number to themselves meanwhile,
-/// and hold up nobody who wants another one.
+/// An open or a close may have to wait for servers: it holds the number of its file meanwhile,
+/// and holds up no thread that wants another one.
 pub(super) struct Table([Part; PARTS]);
 
 #[derive(Default)]
@@ -33,12 +33,12 @@ struct Part {
 
 #[derive(Default)]
 struct State {
-    /// `None` while somebody holds the number.
+    /// `None` while a thread holds the number.
     files: HashMap<u64, Option<Opened>>,
     waiting: usize,
 }
 
-/// One number, which nobody else opens or closes meanwhile.
+/// One number, which no other thread opens or closes meanwhile.
 pub(super) struct Held<'a> {
     part: &'a Part,
     number: u64,
@@ -53,14 +53,14 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Waits until nobody holds a number, and holds it.
+    /// Waits until a number is free, and holds it.
     pub(super) fn hold(&self, number: u64) -> Held<'_> {
         let part = self.part(number);
         let opened = part.wait_for(number).files.insert(number, None).flatten();
         Held { part, number, opened }
     }
 
-    /// Holds a number that nobody holds.
+    /// Holds a free number.
     pub(super) fn try_hold(&self, number: u64) -> Option<Held<'_>> {
         let part = self.part(number);
         let mut state = lock(&part.state);
@@ -71,14 +71,14 @@ impl Table {
         Some(Held { part, number, opened })
     }
 
-    /// The file with a number, where it is open here; as who opens or closes it leaves it.
+    /// The file with a number, where it is open here; as an open or a close leaves it.
     pub(super) fn file(&self, number: u64) -> Option<Arc<Shared>> {
         let state = self.part(number).wait_for(number);
         let opened = state.files.get(&number)?.as_ref()?;
         Some(Arc::clone(&opened.file))
     }
 
-    /// Whether a number is not open here, and nobody opens or closes it just now; does not wait for them.
+    /// Whether a number is not open here, and no thread opens or closes it just now; does not wait for them.
     pub(super) fn is_free(&self, number: u64) -> bool {
         !lock(&self.part(number).state).files.contains_key(&number)
     }
@@ -101,7 +101,7 @@ impl Table {
 }
 
 impl Part {
-    /// Locks it once nobody holds a number.
+    /// Locks it once a number is free.
     fn wait_for(&self, number: u64) -> MutexGuard<'_, State> {
         let is_held = |state: &mut State| matches!(state.files.get(&number), Some(None));
         let mut state = lock(&self.state);

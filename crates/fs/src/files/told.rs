@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When files that are open here last changed, as far as their users were told.
+//! When files that are open here last changed, as far as their users know.
 //!
-//! Who was told that a file changed does not get bytes from before. This stands apart from the files
-//! themselves, because whoever is told of a node does not wait for one that is being opened.
+//! A program that knows that a file changed does not get bytes from before. This stands apart from the files
+//! themselves, because an answer about a node does not wait for one that is being opened.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,12 +23,12 @@ impl Told {
         changed_ns
     }
 
-    /// Nobody here has it open any more.
+    /// It is not open here any more.
     pub(super) fn close(&self, number: u64) {
         lock(&self.0).remove(&number);
     }
 
-    /// A user is told of a node.
+    /// The attributes of a node are returned to a user.
     pub(super) fn hear(&self, node: &Node) {
         if let Some(changed_ns) = lock(&self.0).get(&node.number) {
             changed_ns.fetch_max(node.changed.to_ns(), Ordering::AcqRel);

@@ -17,11 +17,13 @@ use super::{Files, is_gone, unexpected};
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
+use crate::node::Node;
 use crate::request::{Closed, Left, Reply, Request};
 
 /// How long after the unlink an inode is opened that the kernel has not forgotten. The metadata keep
-/// what was unlinked for ten times as long.
-pub(crate) const HELD_AFTER: Duration = Duration::from_secs(1);
+/// what was unlinked for minutes. A server that is killed within this time has lost the
+/// inode.
+pub(crate) const HELD_AFTER: Duration = Duration::from_millis(100);
 
 /// Such inodes.
 #[derive(Default)]
@@ -276,6 +278,21 @@ impl Files {
         match self.closing.hold_unlinked(number)? {
             true => operation(),
             false => outcome,
+        }
+    }
+
+    /// The last attributes of a directory that another client removed.
+    ///
+    /// # Errors
+    ///
+    /// `STALE` where the metadata do not know them any more.
+    pub fn removed_directory(&self, number: u64) -> Result<Node> {
+        match self.metadata.call(&Request::Open { number, is_for_writing: false })? {
+            Reply::Opened { node, .. } => {
+                self.close_with_metadata(number, false, Left::Unknown)?;
+                Ok(node)
+            }
+            other => Err(unexpected(&other)),
         }
     }
 

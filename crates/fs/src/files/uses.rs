@@ -37,11 +37,11 @@ impl Files {
         }
     }
 
-    /// What is known of a file that was just opened, when that was told something of it.
+    /// What is known of a file that was just opened, when the answer had something of it.
     fn as_opened(&self, told: Option<Node>, file: &File) -> Result<Node> {
         match told {
             Some(node) => self.with_object(node),
-            // Somebody here has it open: what was known of it then is not what others closed since.
+            // It is open here already: what was known of it then is not what others closed since.
             None if !self.options.is_alone && file.object().is_none() => {
                 self.with_object(file.shared().refresh(self)?)
             }
@@ -58,7 +58,7 @@ impl Files {
         self.open_in(&mut self.open.hold(number).opened, number, access)
     }
 
-    /// The same, where nobody opens or closes it meanwhile.
+    /// The same, while the caller holds its number.
     pub(super) fn open_in(
         self: &Arc<Self>,
         open: &mut Option<Opened>,
@@ -76,7 +76,7 @@ impl Files {
             let reply = self.metadata.call(&Request::Open { number, is_for_writing })?;
             let Reply::Opened { node, content } = reply else { return Err(unexpected(&reply)) };
             let file = match known {
-                // Others have it open, or it is still to be told that it was closed here.
+                // Others have it open, or its close here is still to be sent.
                 None if node.links == 0 && !self.may_open_unlinked(number) => {
                     Err(Errno::STALE.into())
                 }
@@ -140,19 +140,19 @@ impl Files {
         }
         let is_for_writing = access == Access::Write;
         if is_for_writing && is_untouched {
-            // Who could not ask its object would wait in vain once more.
+            // A caller that could not ask its object would wait in vain once more.
             drop(file);
             return self.close_unused_with_metadata(number, is_for_writing);
         }
         let left = match is_for_writing {
-            // Who waited for it in vain a moment ago does not wait again only to close it.
+            // A caller that waited for it in vain a moment ago does not wait again only to close it.
             true if self.is_silent(number) => None,
             true => self.stat_left(file, !is_closed),
             false => None,
         };
         let left = left.map_or(Left::Unknown, |stat| Left::Settled(settled(stat)));
         if !self.options.is_alone && left == Left::Unknown {
-            // Nobody learns anything from it that would have to be soon.
+            // Nothing of it is needed soon.
             self.closing.push(|queued| {
                 queued.closed.push(Closed { number, is_for_writing, left });
             });

@@ -8,11 +8,9 @@ use super::content::room;
 use super::{Tree, find_node, get_node, put_node};
 use crate::acl;
 use crate::failure::Result;
-use crate::node::{GROUP_EXECUTES, Kind, Marks, Node, Place, SET_GROUP_ID, Time};
+use crate::node::{Kind, Marks, Node, Place, Time};
 use crate::pairs;
 use crate::request::{Changes, Reply, WasRead, When};
-
-const SET_USER_ID: u32 = 0o4000;
 
 impl Tree {
     /// Changes what is known of a node. The length only where the bytes are with the metadata, and
@@ -40,7 +38,7 @@ impl Tree {
         })
     }
 
-    /// Notes what was read. Where it changed since, the change says as much; and who has set the
+    /// Notes what was read. Where it changed since, the change has as much; and a caller that has set the
     /// time of the last access since then means that.
     pub(super) fn note_read(&self, read: &[WasRead]) -> Result<()> {
         if read.is_empty() {
@@ -107,11 +105,11 @@ fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Time) -> Re
         node.user = changes.user.unwrap_or(node.user);
         node.group = changes.group.unwrap_or(node.group);
         if !node.kind.is_directory() && changes.permissions.is_none() {
-            clear_set_id(node);
+            node.clear_set_id();
         }
     }
     if changes.clears_set_id && !node.kind.is_directory() {
-        clear_set_id(node);
+        node.clear_set_id();
     }
     if let Some(when) = changes.accessed {
         node.accessed = at(when);
@@ -121,13 +119,4 @@ fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Time) -> Re
         node.settled_ns = changes.settled_ns.unwrap_or(node.settled_ns);
     }
     Ok(())
-}
-
-/// Takes away what would give whoever runs the file other rights; a set-group-ID bit without the
-/// right to execute means something else.
-pub(super) fn clear_set_id(node: &mut Node) {
-    node.permissions &= !SET_USER_ID;
-    if node.permissions & GROUP_EXECUTES != 0 {
-        node.permissions &= !SET_GROUP_ID;
-    }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What users of an earlier life may still have open, who have not said so yet.
+//! What users of an earlier life may still have open and have not reclaimed so far.
 //!
-//! Who serves a file system again knows nothing of what was open before. Until those who have it open
-//! had the time to say so, every file of an earlier life counts as open: one that loses its last name,
-//! or is closed without one, is kept as one that is open. What nobody has open then goes at the end of
+//! A server that has restarted knows nothing of what was open before. Until the clients that have it open
+//! had the time to reclaim it, every file of an earlier life counts as open: one that loses its last name,
+//! or is closed without one, is kept as one that is open. What is not open then goes at the end of
 //! that time, with what had no name from the beginning.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,15 +19,15 @@ use crate::{lock, pairs};
 /// How long what could not be discarded is left alone.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// So long after the beginning of a life who began in an earlier one to make the object of a small
+/// For so long after the beginning of a life a client that began in an earlier one to make the object of a small
 /// file may still write there: longer than such a claim is certain, see `files::claim`.
 const MADE_FOR: Duration = Duration::from_secs(40);
 
 /// So many objects of what was discarded are remembered for users to delete; others wait for the
-/// next one who asks for all.
+/// next request for all.
 const DISCARDED_MAX: usize = 1 << 16;
 
-/// So many of them one user is told of at once.
+/// So many of them one user gets at once.
 const TOLD_MAX: usize = 256;
 
 /// What may be claimed, see [`Tree::await_claims`].
@@ -42,7 +42,7 @@ pub(super) struct Claims {
     discard_at_ns: AtomicU64,
     /// What is still to be looked at. Locked before anything of [`super::Holds`].
     left: Mutex<KvRange>,
-    /// Objects of what was discarded that no user was told of who may delete them.
+    /// Orphaned objects that were not assigned to a client for deletion yet.
     discarded: Mutex<Vec<u64>>,
 }
 
@@ -59,13 +59,13 @@ impl Claims {
         }
     }
 
-    /// Whether somebody may have a node open who has not said so. To be asked, and acted on, with the
+    /// Whether a node may be open that was not reclaimed so far. To be asked, and acted on, with the
     /// lock of its hold.
     pub(super) fn may_come_for(&self, number: u64) -> bool {
         number < self.first_number && self.are_awaited.load(Ordering::Acquire)
     }
 
-    /// Awaits none any more: who is alone with the file system discards by itself.
+    /// Ends the grace period: a process with exclusive use discards by itself.
     pub(super) fn end(&self) {
         self.are_awaited.store(false, Ordering::Release);
         self.discard_at_ns.store(0, Ordering::Release);
@@ -78,7 +78,7 @@ impl Claims {
         discarded.split_off(kept)
     }
 
-    /// Has objects deleted by a user who may.
+    /// Has objects deleted by a user that may.
     pub(super) fn note_discarded(&self, numbers: &[u64]) {
         let mut discarded = lock(&self.discarded);
         let room = DISCARDED_MAX - discarded.len();
@@ -97,7 +97,7 @@ impl Tree {
         self.claims.discard_at_ns.store(at_ns.max(1), Ordering::Release);
     }
 
-    /// Whether somebody may be writing to the object of a small file who began that in an earlier life.
+    /// Whether a write to the object of a small file may be under way that began in an earlier life.
     /// He does not know that his claim is forgotten.
     pub(super) fn may_be_moving(&self, number: u64) -> Result<bool> {
         let age_ns =
@@ -119,7 +119,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Discards some of what nobody has claimed in time.
+    /// Discards some of what was not reclaimed in time.
     pub(super) fn discard_unclaimed(&self) {
         let claims = &self.claims;
         let is_due = || {
@@ -132,14 +132,14 @@ impl Tree {
         let mut left = match claims.left.try_lock() {
             Ok(left) => left,
             Err(TryLockError::Poisoned(left)) => left.into_inner(),
-            // Somebody does it.
+            // Another thread does it.
             Err(TryLockError::WouldBlock) => return,
         };
         if !is_due() {
             return;
         }
         if claims.are_awaited.swap(false, Ordering::AcqRel) {
-            // Who still saw that they are has put down by then what it leaves without a name.
+            // A thread that still saw that they are has noted by then what it leaves without a name.
             self.holds.wait();
         }
         match self.discard_page(&left) {

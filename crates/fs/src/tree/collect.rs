@@ -23,8 +23,8 @@ pub(super) struct Discarded {
 }
 
 impl Tree {
-    /// Removes what had no name and was open when its user died. For who knows that nobody has
-    /// anything open.
+    /// Removes what had no name and was open when its user died. For a caller that knows that nothing is
+    /// open.
     ///
     /// # Errors
     ///
@@ -101,9 +101,33 @@ impl Tree {
 
     /// Forgets objects that were deleted.
     pub(super) fn collected(&self, numbers: &[u64]) -> Result<()> {
+        let mut holds = self.holds.lock_all(numbers.iter().copied());
+        // Handed over by an earlier server as inodes that a client may hold, which it does not. Its close of one
+        // may still arrive.
+        let mut is_forgotten = |number: u64| {
+            let may_be_left = self.claims.may_come_for(number);
+            match holds.of(number).get_mut(&number) {
+                Some(hold) => {
+                    hold.is_collected |= may_be_left;
+                    false
+                }
+                None => may_be_left,
+            }
+        };
         self.change(|txn| {
-            numbers.iter().try_for_each(|number| Ok(txn.delete(&pairs::garbage(*number))?))
+            numbers.iter().try_for_each(|number| {
+                if is_forgotten(*number)
+                    && txn.get(&pairs::nameless(*number))?.is_some()
+                    && let Some(node) = find_node(&mut *txn, *number)?
+                    && node.links == 0
+                {
+                    discard(txn, &node)?;
+                    txn.delete(&pairs::nameless(*number))?;
+                }
+                Ok(txn.delete(&pairs::garbage(*number))?)
+            })
         })?;
+        drop(holds);
         let mut reserved = lock(&self.reserved);
         for number in numbers {
             reserved.remove(number);

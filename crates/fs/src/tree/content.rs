@@ -3,7 +3,6 @@
 
 use rustix::io::Errno;
 
-use super::change::clear_set_id;
 use super::{LockOwner, Tree, discard, find_node, get_node, put_node, touch};
 use crate::failure::Result;
 use crate::node::{Kind, Node, Place};
@@ -75,7 +74,7 @@ impl Tree {
         self.opened(node)
     }
 
-    /// Opens a file for reading where its bytes are with the metadata, it has a name, and what is told of
+    /// Opens a file for reading where its bytes are with the metadata, it has a name, and its answer
     /// it has room; how much of that it takes.
     pub(super) fn open_small(
         &self,
@@ -133,7 +132,7 @@ impl Tree {
         hold.opens = hold.opens.saturating_sub(opens);
         hold.writers = hold.writers.saturating_sub(writers);
         hold.is_untouched &= writers == 0 || left == Left::Untouched;
-        // Of a small file there is nothing to be said.
+        // Of a small file there is nothing to be noted.
         if writers > 0 && left == Left::Unknown && hold.opens > 0 && !hold.is_in_doubt {
             let node = find_node(self, number)?;
             hold.is_in_doubt = node.is_some_and(|node| node.place == Place::Object);
@@ -144,7 +143,8 @@ impl Tree {
         }
         let mut has_garbage = false;
         // It goes at the end of the time in which it may be claimed.
-        if hold.opens == 0 && hold.is_nameless && !self.claims.may_come_for(number) {
+        let may_go = || hold.is_collected || !self.claims.may_come_for(number);
+        if hold.opens == 0 && hold.is_nameless && may_go() {
             let orphan = self.change(|txn| match find_node(&mut *txn, number)? {
                 Some(node) if node.links == 0 => {
                     txn.delete(&pairs::nameless(number))?;
@@ -226,14 +226,14 @@ impl Tree {
             node.size = node.size.max(end);
             touch(&mut node, now);
             if written.clears_set_id {
-                clear_set_id(&mut node);
+                node.clear_set_id();
             }
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })
     }
 
-    /// Notes that a small file may have an object from now on, which goes with it; not for who has
+    /// Notes that a small file may have an object from now on, which goes with it; not for a client that has
     /// lost the claim to that to another user.
     pub(super) fn note_object(&self, session: u64, number: u64) -> Result<Reply> {
         self.change(|txn| {
@@ -303,10 +303,10 @@ pub(super) fn room(content: &[u8]) -> u64 {
     (content.len() as u64).max(1)
 }
 
-/// A node that takes account of what its object says. Who said it may have looked before somebody
-/// else wrote, and come later: unless it is newer than all that is known, or the same, the object
-/// is asked again by whoever wants to know. Of what may be late nothing else is taken: the next that
-/// is late would pass for newer. Else an object that says an older time has it: it was cut where a
+/// A node that takes account of what its object returned. The client may have looked before another
+/// one wrote, and come later: unless it is newer than all that is known, or the same, the object
+/// is asked again with the next question. Of what may be late nothing else is taken: the next that
+/// is late would pass for newer. Else an object with an older time has it: it was cut where a
 /// segment ends, or a clock was set back.
 fn settle_into(node: Node, settled: &Settled, has_writers: bool, may_be_late: bool) -> Node {
     if may_be_late && settled.modified_ns < node.settled_ns {

@@ -16,20 +16,22 @@ pub(super) struct Hold {
     pub(super) opens: u64,
     /// How often for writing.
     pub(super) writers: u64,
-    /// Whether its object is as the node says, because nobody who has it open for writing, or had
+    /// Whether its object is as the node has it, because no client that has it open for writing, or had
     /// since then, has written to it.
     pub(super) is_untouched: bool,
-    /// Whether somebody who had it open for writing closed it, since it is open, and could not say how he
-    /// left its object: what others say of that may be older.
+    /// Whether a client that had it open for writing closed it, since it is open, and did not report how it
+    /// left its object: what others report of that may be older.
     pub(super) is_in_doubt: bool,
     /// Whether it has no name, so that it goes with the last close.
     pub(super) is_nameless: bool,
     /// Whether it had a name, and lost its last one while it was open: then it gets none any more. Of one
-    /// that was open in an earlier life nobody knows.
+    /// that was open in an earlier life it is unknown.
     pub(super) was_removed: bool,
+    /// Whether its object was deleted: then it goes with the last close, also where others may claim it.
+    pub(super) is_collected: bool,
 }
 
-/// The open nodes. Whoever opens one, or takes a name from it, locks its stripe meanwhile: so a
+/// The open nodes. An open, or a removal of a name, locks the stripe of the node meanwhile: so a
 /// node that is found is there until it is closed.
 pub(super) struct Holds {
     stripes: [Stripe; STRIPES],
@@ -49,14 +51,14 @@ impl Holds {
         lock(&self.stripes[stripe_of(number)])
     }
 
-    /// The open nodes that share locks with any of these. Whoever has one lock waits for no other, so that
-    /// who has many is not waited for in a circle.
+    /// The open nodes that share locks with any of these. A thread with one lock waits for no other, so that
+    /// a thread with many is not waited for in a circle.
     pub(super) fn lock_all(&self, numbers: impl Iterator<Item = u64>) -> LockedHolds<'_> {
         let stripes: BTreeSet<_> = numbers.map(stripe_of).collect();
         LockedHolds(stripes.into_iter().map(|index| (index, lock(&self.stripes[index]))).collect())
     }
 
-    /// Waits until nobody holds a lock that was held when this began.
+    /// Waits until no lock is held that was held when this began.
     pub(super) fn wait(&self) {
         self.stripes.iter().for_each(|stripe| drop(lock(stripe)));
     }

@@ -16,7 +16,7 @@ impl Tree {
         check_name(name)?;
         let hash = self.hash(name);
         let now = self.now();
-        // Nobody may take its last name away, or close it, in between.
+        // Its last name is not taken away, nor is it closed, in between.
         let mut holds = self.holds.lock(number);
         let was_removed = holds.get(&number).is_some_and(|hold| hold.was_removed);
         let node = self.change(|txn| {

@@ -13,7 +13,7 @@ use crate::request::{LockKind, LockRange, Locked};
 /// Most locks of all files together: what a program can make a server keep is bounded.
 const LOCKS_MAX: usize = 1 << 20;
 
-/// Who holds a lock: a user of the metadata, and what that calls its own.
+/// The owner of a lock: a user of the metadata, and that user's name for its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockOwner {
     /// Which user of the metadata.
@@ -38,7 +38,7 @@ impl Held {
     }
 }
 
-/// Locks and who holds them.
+/// Locks and their owners.
 pub struct LockTable {
     locks_max: usize,
     state: Mutex<State>,
@@ -55,7 +55,7 @@ struct State {
     /// By node, and whether they are those of `flock`; each owner's beside each other.
     held: HashMap<(u64, bool), Vec<Held>>,
     count: usize,
-    /// The same of each user of the metadata who has any.
+    /// The same of each user of the metadata that has any.
     counts: HashMap<u64, usize>,
 }
 
@@ -164,7 +164,7 @@ impl LockTable {
     }
 }
 
-/// What one owner holds of a file, where somebody else has said that it may.
+/// What one owner holds of a file, where another client has returned that it may.
 #[derive(Default)]
 pub struct OwnLocks(Vec<Held>);
 
@@ -187,10 +187,10 @@ impl OwnLocks {
     }
 }
 
-/// Takes, changes or gives back what nobody is in the way of.
+/// Takes, changes or gives back what nothing is in the way of.
 ///
-/// What is held is in the order in which Linux keeps it, so that whoever asks what is in the way of a
-/// lock hears of the same one as on a native file system: owners in the order in which they took the
+/// What is held is in the order in which Linux keeps it, so that a question for what is in the way of a
+/// lock returns the same one as on a native file system: owners in the order in which they took the
 /// first lock of those that they hold, and what one of them holds by where it begins.
 fn take(held: &mut Vec<Held>, owner: LockOwner, wanted: &Locked) {
     let place = held.iter().position(|held| held.owner == owner).unwrap_or(held.len());

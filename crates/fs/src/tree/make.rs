@@ -6,7 +6,6 @@ use terrace_core::Txn;
 
 use super::content::room;
 use super::hold::Hold;
-use super::rename::Spot;
 use super::{
     Tree, check_name, find_node, get_bucket, get_directory, get_living_directory, put_bucket,
     put_node, touch,
@@ -20,7 +19,14 @@ use crate::node::{Kind, Marks, Node, Place, SET_GROUP_ID, TARGET_BYTES_MAX, Time
 use crate::pairs;
 use crate::request::Made;
 
-/// A file whose number was given to who makes it.
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) directory: u64,
+    pub(super) name: &'a [u8],
+}
+
+/// A file whose number was given to its maker.
 pub(super) struct Numbered<'a> {
     pub(super) number: u64,
     /// What it begins with.
@@ -79,7 +85,7 @@ impl Tree {
             made.kind.is_directory() && self.delegations.give(&self.clock, session, number);
         let hash = self.hash(name);
         let now = self.now();
-        // Nobody takes its name away before it is known to be open.
+        // Its name is not taken away before it is known to be open.
         let holds = made.is_opened.then(|| self.holds.lock(number));
         let result = self.change(|txn| {
             if numbered.is_some()
@@ -149,8 +155,8 @@ impl Tree {
     }
 }
 
-/// The file with a number that was given for it, opened for writing, where it was made before by who got no
-/// answer to that: whatever its name is by now.
+/// The file with a number that was given for it, opened for writing, where it was made before and the answer was
+/// lost: whatever its name is by now.
 fn made_before(txn: &mut dyn Txn, number: u64) -> Result<Option<Node>> {
     let found = find_node(&mut *txn, number)?;
     let has_left_object = found.is_none() && txn.get(&pairs::garbage(number))?.is_some();
@@ -178,8 +184,8 @@ pub(super) fn inheriting(
     Ok(node)
 }
 
-/// What a file is told to be that is made a little later, where nothing but the directory has to be looked
-/// at for that; its times are the last one that the directory's server told of it.
+/// The attributes of a file that is made a little later, where nothing but the directory has to be looked
+/// at for them; its times are the last one that the directory's server returned.
 pub fn file_in(parent: &Node, number: u64, made: &Made<'_>) -> Option<Node> {
     let lives_on = parent.kind.is_directory() && parent.links > 0 && !parent.has_default_acl;
     (lives_on && made.kind == Kind::File).then(|| {

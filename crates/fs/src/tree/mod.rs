@@ -34,14 +34,14 @@ pub use self::locks::{LockOwner, LockTable, OwnLocks};
 pub use self::make::file_in;
 use self::read_delegations::ReadDelegations;
 pub use self::session::Session;
-pub(crate) use self::superblock::Superblock;
-pub use self::superblock::{INLINE_BYTES_LIMIT, Over, TreeOptions};
+pub use self::superblock::{Over, TreeOptions};
 use self::unlinked::{Orphan, Unlinked};
 use crate::clock::{FileClock, Moment};
 use crate::entries::{Bucket, hash};
 use crate::failure::{Failure, Result};
 use crate::node::{NAME_BYTES_MAX, Node, ROOT};
 use crate::record::{decode, encode};
+use crate::superblock::Superblock;
 use crate::{lock, pairs};
 
 /// So often a name is followed: each time it led to a node that was removed before that was read.
@@ -49,16 +49,16 @@ const TRIES_MAX: usize = 100;
 
 /// The metadata of a file system, kept in the pairs of one namespace.
 ///
-/// Every change is one transaction: it is there as a whole or not at all, also after a crash. Who
-/// uses it does so through a [`Session`], which knows what it has open.
+/// Every change is one transaction: it is there as a whole or not at all, also after a crash. It is
+/// used through a [`Session`], which knows what it has open.
 pub struct Tree {
     kv: Arc<dyn Kv>,
     clock: FileClock,
     superblock: Superblock,
     delegations: Delegations,
-    /// Of files, to who opens them ahead.
+    /// Of files, to clients that open them ahead.
     read_delegations: ReadDelegations,
-    /// Of directories, to who lists them ahead.
+    /// Of directories, to clients that list them ahead.
     list_delegations: ReadDelegations,
     holds: Holds,
     /// What sessions unlinked a moment ago.
@@ -68,7 +68,7 @@ pub struct Tree {
     /// Tells the users of it apart.
     sessions: AtomicU64,
     numbers: Mutex<std::ops::Range<u64>>,
-    /// Reserved numbers whose objects nobody may take for garbage, see [`crate::Request::Reserve`].
+    /// Reserved numbers whose objects must not be taken for garbage, see [`crate::Request::Reserve`].
     reserved: Mutex<std::collections::HashSet<u64>>,
     /// The last commit, for [`crate::Request::Sync`].
     last: Mutex<Ticket>,
@@ -178,7 +178,7 @@ impl Tree {
             outcome = Some(result);
             match is_good {
                 true => Ok(()),
-                // Nobody sees it: what the body said is returned instead.
+                // Not visible: the result of the body is returned instead.
                 false => Err(terrace_core::Error::invalid("change a file system", "refused")),
             }
         });
@@ -227,7 +227,7 @@ fn find_node(mut read: impl Read, number: u64) -> Result<Option<Node>> {
     bytes.map(|bytes| decode(number, &bytes)).transpose()
 }
 
-/// A node that whoever asks knows of.
+/// A node that the caller knows of.
 ///
 /// # Errors
 ///

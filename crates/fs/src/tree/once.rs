@@ -56,7 +56,7 @@ impl Once {
         }
     }
 
-    /// The objects that are to be deleted of which the user may not have heard.
+    /// The objects that are to be deleted and may not have reached the user.
     pub(super) fn unheard(&self) -> Vec<u64> {
         lock(&self.0).ended.values().flatten().flatten().copied().collect()
     }

@@ -59,7 +59,7 @@ impl Tree {
                 let orphan = unlink(txn, &mut node, is_open, now)?;
                 Ok(Some((orphan, node.links == 0, parent)))
             })?;
-            // Somebody gave the name to another node meanwhile: the lock is that of the wrong one.
+            // The name was given to another node meanwhile: the lock is that of the wrong one.
             let Some((orphan, is_nameless, parent)) = outcome else { continue };
             note_nameless(holds.get_mut(&number), is_nameless);
             let has_garbage = self.keep_unlinked(session, orphan);
@@ -89,8 +89,8 @@ pub(super) struct Removed {
 }
 
 impl Tree {
-    /// Takes names from files, all at once, for a user who may have said that they are gone; those that lead
-    /// elsewhere by now stay. Who was told when the directory changed by that finds the same time.
+    /// Takes names from files, all at once, for a user that may have acknowledged their unlinks; those that lead
+    /// elsewhere by now stay. A client that got the time of the directory's change finds the same time.
     pub(super) fn remove_numbered(
         &self,
         session: u64,
@@ -109,7 +109,7 @@ impl Tree {
         }
         let now = self.now();
         let mut removed = self.change(|txn| {
-            // Whoever opens one of them from now on finds what becomes of it.
+            // A later open of one of them finds what becomes of it.
             let is_in_time = self.delegations.is_in_time(&self.clock, session, directory);
             let directory = get_directory(&mut *txn, directory)?;
             let (gone, nameless, orphans) = (Vec::new(), Vec::new(), Vec::new());
@@ -166,14 +166,14 @@ impl Tree {
         has_object
     }
 
-    /// Whether somebody has a node open, or may have without having said so.
+    /// Whether a node is open, or may be and was not reclaimed.
     pub(super) fn is_held(&self, holds: &HashMap<u64, Hold>, number: u64) -> bool {
         let is_open = holds.get(&number).is_some_and(|hold| hold.opens > 0);
         is_open || self.claims.may_come_for(number)
     }
 }
 
-/// Takes note that the entries of a directory changed when somebody was told they did: each of so many times
+/// Notes that the entries of a directory changed at the times that a client has returned: each of so many times
 /// by the least, or at a later time that has passed, unless there was another change since.
 fn touch_directory_as_told(
     directory: &mut Node,

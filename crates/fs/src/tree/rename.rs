@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 use terrace_core::Txn;
 
-use super::make::inheriting;
+use super::make::{Spot, inheriting};
 use super::remove::{check_removal, note_nameless, unlink};
 use super::{
     Orphan, Tree, check_name, get_bucket, get_directory, get_living_directory, get_node, is_above,
@@ -14,13 +14,6 @@ use crate::clock::Moment;
 use crate::failure::{Failure, Result};
 use crate::node::{Kind, Node};
 use crate::request::{Made, RenameHow, Reply};
-
-/// A name in a directory.
-#[derive(Clone, Copy)]
-pub(super) struct Spot<'a> {
-    pub(super) directory: u64,
-    pub(super) name: &'a [u8],
-}
 
 /// What became of a rename.
 enum Moved {
@@ -33,7 +26,7 @@ enum Moved {
 }
 
 impl Tree {
-    /// Moves a name, at once for all. `owner` is who gets a whiteout.
+    /// Moves a name, at once for all. `owner` is the owner of a whiteout.
     pub(super) fn rename(
         &self,
         session: u64,
@@ -55,7 +48,7 @@ impl Tree {
         loop {
             let bucket = get_bucket(self, to.directory, hash)?;
             let victim = bucket.find(to.name).map(|entry| entry.number);
-            // Without a node in the way nobody needs to be kept from opening it.
+            // Without a node in the way no open needs to be kept out.
             let mut holds = victim.map(|number| (number, self.holds.lock(number)));
             let is_open =
                 holds.as_ref().is_some_and(|(number, holds)| self.is_held(holds, *number));
@@ -84,7 +77,7 @@ struct Work<'a> {
     how: RenameHow,
     /// What has the new name, by what was seen before the transaction, …
     victim: Option<u64>,
-    /// … and whether somebody has it open.
+    /// … and whether it is open.
     is_open: bool,
     /// The number for what is left under the old name.
     whiteout: Option<u64>,

@@ -11,10 +11,9 @@ use terrace_core::Access;
 use super::Tree;
 use super::content::{Moved, Written};
 use super::locks::LockOwner;
-use super::make::Numbered;
+use super::make::{Numbered, Spot};
 use super::once::Once;
 use super::remove::Removed;
-use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
@@ -25,8 +24,8 @@ use crate::request::{
 };
 use crate::wire::Effect;
 
-/// So many bytes at most are told of files that are opened with one request: an answer that gets lost is
-/// kept for who asks again, unless it is much longer.
+/// So many bytes at most are returned of files that are opened with one request: an answer that gets lost is
+/// kept for a repeated request, unless it is much longer.
 const BYTES_AHEAD_MAX: usize = 56 << 10;
 
 /// One user of a [`Tree`]. What it has open is closed, and what it has locked given back, when it is
@@ -35,7 +34,7 @@ pub struct Session {
     tree: Arc<Tree>,
     /// Tells it from others.
     id: u64,
-    /// Who may only read changes nothing, and cannot delete objects.
+    /// A session for reading changes nothing, and cannot delete objects.
     access: Access,
     /// How often each node is open here, and how often for writing.
     open: Mutex<HashMap<u64, (u64, u64)>>,
@@ -48,7 +47,7 @@ impl Session {
         Self::begin(tree, Access::Write)
     }
 
-    /// The same for who may only read: what changes anything is refused (`ROFS`).
+    /// The same for reading: what changes anything is refused (`ROFS`).
     pub fn reading(tree: &Arc<Tree>) -> Self {
         Self::begin(tree, Access::Read)
     }
@@ -65,9 +64,16 @@ impl Session {
     }
 
     /// Has what is open stay open when this is dropped, until the file system is opened again: what
-    /// has no name then is there for who claims it.
+    /// has no name then is there to be reclaimed.
     pub fn leave_open(&self) {
         lock(&self.open).clear();
+    }
+
+    /// The same at the orderly end of a server: what this user unlinked a moment ago, and may hold without
+    /// having it open, is stored again for the next one.
+    pub fn hand_over(&self) {
+        self.leave_open();
+        self.tree.hand_over_unlinked(self.id);
     }
 
     fn note_open(&self, number: u64, is_for_writing: bool) {
@@ -96,8 +102,9 @@ impl Session {
 
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<Reply> {
         match self.tree.lookup(directory, name) {
-            // Who relies on it from now on, and says that he has made a file, is not to wait with that for who
-            // has the directory to list. Who gets that meanwhile looks whether this one relies on it.
+            // A client that relies on it from now on, and acknowledges that it has made a file, is not to wait with that
+            // for a client that has the directory to list. One that gets that meanwhile looks whether this one relies
+            // on it.
             Err(failure)
                 if failure.errno() == Errno::NOENT
                     && self.renew(directory)
@@ -129,14 +136,14 @@ impl Session {
         let tree = &*self.tree;
         let Removed { directory: node, gone, garbage, kept, .. } =
             tree.remove_numbered(self.id, directory, names, changed)?;
-        // Who says that files are gone knows of no objects.
+        // Acknowledged unlinks concern no objects.
         tree.claims.note_discarded(&garbage);
-        // Who is told that a name is gone is not to find others that open the file by it.
+        // A client that gets the answer that a name is gone is not to find others that open the file by it.
         gone.iter().for_each(|number| self.wait_for_readers_of(*number));
         let is_delegated = self.renew(directory);
-        // Those who read files that were delegated to them do not look. Who gets that meanwhile looks whether
-        // this is said. Who has the directory to list gets no other one that is delegated to this user, and is
-        // waited for before and behind this.
+        // Clients that read files that were delegated to them do not look. One that gets that meanwhile looks whether
+        // this was acknowledged. One that has the directory to list gets no other one that is delegated to this user,
+        // and is waited for before and behind this.
         let is_read = || tree.read_delegations.has_others(&tree.clock, self.id);
         let may_say_gone = is_delegated
             && !is_read()
@@ -167,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Waits until what others said is gone is gone, for who looks where it was, or uses it.
+    /// Blocks until the acknowledged unlinks of others are applied, for a request that looks there or uses it.
     fn wait_to_look(&self, request: &Request<'_>) {
         if !self.tree.delegations.may_be_said(&self.tree.clock, self.id) {
             return;
@@ -176,7 +183,7 @@ impl Session {
             Request::List { directory, .. } => self.wait_to_look_into(*directory),
             Request::Lookup { directory, name } => {
                 self.wait_to_look_into(*directory);
-                // What is told of a directory is how it is now.
+                // The answer has the directory as it is now.
                 if let Ok(node) = self.tree.lookup(*directory, name)
                     && node.kind.is_directory()
                 {
@@ -211,7 +218,7 @@ impl Session {
         self.tree.delegations.wait_to_look(&self.tree.clock, self.id, directory);
     }
 
-    /// Whether any of these files may have been said to be gone by others.
+    /// Whether others may have acknowledged the unlink of any of these files.
     fn may_be_said(&self, numbers: &[u64]) -> bool {
         let delegations = &self.tree.delegations;
         delegations.may_be_said(&self.tree.clock, self.id)
@@ -221,7 +228,7 @@ impl Session {
                 .any(|node| delegations.is_said_by_others(&self.tree.clock, self.id, node.parent))
     }
 
-    /// Waits until a directory that is to go is not delegated to others, who may be about to make files in it.
+    /// Waits until a directory that is to go is not delegated to others, which may be about to make files in it.
     fn wait_for_makers_in(&self, directory: u64, name: &[u8]) {
         if self.tree.delegations.is_unused(&self.tree.clock) {
             return;
@@ -235,8 +242,8 @@ impl Session {
     }
 
     /// Waits until no other user relies on what is in the file, or on the names in the directory, that a
-    /// request changes. Before it is carried out: who sees what it did is not to find others that go on
-    /// without. And again behind it, because of those who looked in between.
+    /// request changes. Before it is carried out: a client that sees what it did is not to find others that go on
+    /// without. And again behind it, because of those that looked in between.
     fn wait_for_readers(&self, request: &Request<'_>) {
         for directory in changed_by(request).into_iter().flatten() {
             self.tree.list_delegations.wait(&self.tree.clock, self.id, directory);
@@ -251,7 +258,7 @@ impl Session {
         }
     }
 
-    /// The same for who takes a name from a file or a directory.
+    /// The same for a request that takes a name from a file or a directory.
     fn wait_for_readers_by_name(&self, request: &Request<'_>) {
         let tree = &*self.tree;
         let (directory, name) = match request {
@@ -299,14 +306,14 @@ impl Session {
         while listed.len() < count
             && let Some(number) = left.pop()
         {
-            // Who moves directories meanwhile may have one found twice.
+            // A walk over directories that move meanwhile may find one twice.
             let is_told = |one: &ListedAhead| one.directory.number == number;
             if listed.iter().any(is_told) || self.is_others(number) {
                 continue;
             }
-            // Before it is looked what is in it: who changes it later waits.
+            // Before it is looked what is in it: a later change waits.
             if !list_delegations.give(clock, self.id, &[number], (grant, is_first)) {
-                // What was given before is so for as long as was said, also where that has ended.
+                // What was given before is so for as long as was granted, also where that has ended.
                 is_refused = is_first;
                 break;
             }
@@ -324,7 +331,7 @@ impl Session {
                     listed.push(one);
                 }
                 Ok(None) => break,
-                // Who wants it hears why.
+                // A request for it gets the reason.
                 Err(_) => {}
             }
         }
@@ -341,8 +348,8 @@ impl Session {
         list_delegations.has_others_of(clock, self.id, directory)
     }
 
-    /// Whether another user alone changes names in a directory, and may rely on that, or have said already
-    /// that some are gone: he is not to wait with what he has said until he can rely on it no more.
+    /// Whether another user alone changes names in a directory, and may rely on that, or have acknowledged already
+    /// that some are gone: it is not to wait with them until it can rely on it no more.
     fn is_others(&self, directory: u64) -> bool {
         let Tree { clock, delegations, .. } = &*self.tree;
         delegations.is_others(clock, self.id, directory)
@@ -351,7 +358,7 @@ impl Session {
     /// A directory and all that is in it; `None` where that is more than so many entries.
     fn listed_ahead(&self, number: u64, max: u32) -> Result<Option<ListedAhead>> {
         let tree = &*self.tree;
-        // Who gets that later waits behind his change for who has it to list.
+        // A client that gets that later waits behind this change for the one that has it to list.
         if self.is_others(number) {
             return Err(Errno::AGAIN.into());
         }
@@ -372,16 +379,16 @@ impl Session {
             return Err(Errno::INVAL.into());
         }
         let tree = &*self.tree;
-        // Before they are delegated: who closes one that was open before gives nothing back.
+        // Before they are delegated: a close of one that was open before gives nothing back.
         numbers.iter().for_each(|number| self.note_open(*number, false));
-        // Before it is looked what is in them: who changes one later waits.
+        // Before it is looked what is in them: a later change of one waits.
         let (grant, is_first) = grant;
         let is_said = || tree.delegations.may_be_said(&tree.clock, self.id);
         // With more files the others are prolonged, too.
         let goes_on = is_first || tree.read_delegations.renew(&tree.clock, self.id, grant, is_said);
         let mut is_given =
             goes_on && tree.read_delegations.give(&tree.clock, self.id, numbers, (grant, is_first));
-        // Who may say that files are gone may do so without those who have them delegated.
+        // A client that may acknowledge unlinks of files may do so without those that have them delegated.
         if is_given && self.may_be_said(numbers) {
             numbers.iter().for_each(|number| tree.read_delegations.give_back(self.id, *number));
             is_given = false;
@@ -390,7 +397,7 @@ impl Session {
         let mut room = BYTES_AHEAD_MAX;
         for number in numbers {
             let ahead = match is_given {
-                // What cannot be opened is opened by who wants it, and says why not.
+                // What cannot be opened is opened on its use, and returns the reason.
                 true => tree.open_small(*number, room).unwrap_or_default(),
                 false => None,
             };
@@ -408,8 +415,8 @@ impl Session {
         }
     }
 
-    /// Closes all, also where one fails; what went wrong first. That is said once: who asks again
-    /// is told that they are closed.
+    /// Closes all, also where one fails; the first error. That is returned once: a second request
+    /// gets the answer that they are closed.
     fn close_all(
         &self,
         closed: &[Closed],
@@ -432,9 +439,9 @@ impl Session {
             }
         }
         match self.access {
-            // Who may only read deletes nothing, and who is told of a failure hears of nothing else.
+            // A session for reading deletes nothing, and an answer with a failure has nothing else.
             Access::Write if failure.is_none() => {
-                // Who may write may still only want to read, as an export does.
+                // A session for writing may still only want to read, as an export does.
                 if closed.iter().any(|one| one.is_for_writing) {
                     garbage.extend(self.tree.claims.take_discarded());
                 }
@@ -449,7 +456,7 @@ impl Session {
     fn close(&self, closed: &Closed) -> Result<bool> {
         let Closed { number, is_for_writing, left } = *closed;
         let was_for_writing = self.note_closed(number, is_for_writing)?;
-        // Who only had it open for reading has nothing to say of its object.
+        // A client that had it open for reading has nothing to report of its object.
         let left = if was_for_writing { left } else { Left::Unknown };
         self.tree.close_node(Some(self.id), number, 1, was_for_writing.into(), left)
     }
@@ -501,7 +508,7 @@ impl Metadata for Session {
         self.wait_for_readers_by_name(request);
         let ended = self.carry_out(request);
         self.wait_for_readers(request);
-        // Who is told that a name is gone is not to find others that open the file by it.
+        // A client that gets the answer that a name is gone is not to find others that open the file by it.
         if let Ok(Reply::Gone { number, .. }) = &ended {
             self.wait_for_users_of(*number);
         }
@@ -540,7 +547,7 @@ fn changed_by(request: &Request<'_>) -> [Option<u64>; 2] {
     }
 }
 
-/// Whether a request is one of who may write: by itself, whatever was said of it on the way.
+/// Whether a request is one for writing: by itself, whatever its frame had of it.
 fn is_change(request: &Request<'_>) -> bool {
     let opens = matches!(request, Request::Open { is_for_writing: true, .. });
     opens || request.is_claim() || request.effect() == Effect::Change

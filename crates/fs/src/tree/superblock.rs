@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is fixed when a file system is made, and where its numbers come from.
+//! Making a file system, and where its numbers come from.
 
 use rustix::io::Errno;
 use terrace_core::{Clock, Kv, Txn};
@@ -7,12 +7,9 @@ use terrace_core::{Clock, Kv, Txn};
 use super::Tree;
 use crate::failure::{Failure, Result};
 use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
-use crate::record::Reader;
 use crate::stores::{Belonging, KnownStore, put_record};
+use crate::superblock::{INLINE_BYTES_LIMIT, Superblock};
 use crate::{lock, pairs};
-
-/// The version that is written.
-const VERSION: u8 = 1;
 
 /// Numbers of nodes are taken from the superblock in runs of so many; the rest of a run is lost
 /// when the process ends. 2^64 are enough for a run each microsecond for 140 years.
@@ -20,9 +17,6 @@ const RUN: u64 = 4096;
 
 /// Most numbers that are given at once.
 const GIVEN_MAX: u32 = 1024;
-
-/// Longest content that may be asked to be kept with the metadata.
-pub const INLINE_BYTES_LIMIT: u32 = 64 << 10;
 
 /// How to make a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,62 +53,6 @@ pub struct Over<'a> {
     pub stores: &'a [KnownStore],
     /// The mark that was found with the pairs and means nothing any more: it is taken away.
     pub seen: Option<&'a Belonging>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Superblock {
-    pub(crate) id: u128,
-    /// Key of the hash of names: who does not know it cannot make names with one hash.
-    pub(crate) seed: u128,
-    pub(crate) inline_bytes_max: u32,
-    /// The lowest number that was not taken.
-    pub(crate) next_number: u64,
-}
-
-impl Superblock {
-    /// That of an empty file system.
-    pub(crate) fn new(inline_bytes_max: u32, entropy: &[u8; 32]) -> Self {
-        let (id, seed) = entropy.split_at(16);
-        let wide = |bytes: &[u8]| u128::from_le_bytes(bytes.try_into().expect("half of 32 bytes"));
-        Self { id: wide(id), seed: wide(seed), inline_bytes_max, next_number: ROOT + 1 }
-    }
-
-    /// The value of the pair.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        bytes.extend_from_slice(&self.id.to_le_bytes());
-        bytes.extend_from_slice(&self.seed.to_le_bytes());
-        bytes.extend_from_slice(&self.inline_bytes_max.to_le_bytes());
-        bytes.extend_from_slice(&self.next_number.to_le_bytes());
-        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-        bytes
-    }
-
-    /// Reads the value of the pair. Errors: `IO` where it is damaged, or of a later version.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let damaged = || Failure::corrupt("the superblock has another form or checksum");
-        let (body, checksum) = bytes.split_last_chunk().ok_or_else(damaged)?;
-        if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
-            return Err(damaged());
-        }
-        let mut reader = Reader(body);
-        match reader.u8() {
-            Some(VERSION) => {}
-            Some(version) => {
-                return Err(Failure::corrupt(&format!("version {version} is not known here")));
-            }
-            None => return Err(damaged()),
-        }
-        let found = (|| {
-            Some(Self {
-                id: reader.u128()?,
-                seed: reader.u128()?,
-                inline_bytes_max: reader.u32()?,
-                next_number: reader.u64()?,
-            })
-        })();
-        found.filter(|_| reader.0.is_empty()).ok_or_else(damaged)
-    }
 }
 
 pub(super) fn create(
@@ -179,7 +117,7 @@ pub(super) fn read(kv: &dyn Kv) -> Result<Superblock> {
     Superblock::decode(&bytes)
 }
 
-/// Refuses pairs that are older than the objects: who used them would give numbers again that are those
+/// Refuses pairs that are older than the objects: their use would give numbers again that are those
 /// of objects, and write over these.
 pub(super) fn check_compared(kv: &dyn Kv) -> Result<()> {
     match kv.get(pairs::RESTORED)? {
@@ -218,7 +156,7 @@ impl Tree {
         (0..count.min(GIVEN_MAX)).map(|_| self.take_number()).collect()
     }
 
-    /// Whether a number was given to somebody, here or by who served before.
+    /// Whether a number was given, here or by an earlier server.
     pub(super) fn was_given(&self, number: u64) -> bool {
         (ROOT + 1..self.superblock.next_number.max(lock(&self.numbers).start)).contains(&number)
     }

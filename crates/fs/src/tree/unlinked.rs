@@ -6,7 +6,8 @@
 //! after the unlink. Until then what the unlink discarded is kept here, so that an unlink is one
 //! transaction, and an inode that no kernel holds is not stored again. A session that still needs
 //! the inode opens it ([`Tree::open_node`]): it is restored as an inode without a name, and stays
-//! until it is closed.
+//! until it is closed. Another session may open a directory, which has no object that its client could
+//! have deleted.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -22,8 +23,16 @@ use crate::node::{Kind, Node, Place};
 use crate::{lock, pairs};
 
 /// How long an unlinked inode can be opened. A mount opens what its kernel does not forget within a
-/// tenth of that.
-const KEPT_FOR: Duration = Duration::from_secs(10);
+/// small part of that. A client that has a directory open finds out within it what became of the directory
+/// that another one removed.
+const KEPT_FOR: Duration = Duration::from_secs(300);
+
+/// Inodes that were unlinked this long before the end of a server are handed over to the next one: ten
+/// times as long as a mount takes to open them.
+const HANDED_OVER: Duration = Duration::from_secs(1);
+
+/// Handed over with one transaction.
+const PAGE: usize = 100;
 
 /// Bytes of all unlinked inodes; the oldest ones are dropped first.
 const BYTES_MAX: usize = 32 << 20;
@@ -126,8 +135,12 @@ impl Unlinked {
 
     /// Takes an inode for the session that unlinked it.
     fn take(&self, session: u64, number: u64) -> Option<Orphan> {
+        self.take_if(number, |of, _| of == session)
+    }
+
+    fn take_if(&self, number: u64, may_take: impl Fn(u64, &Orphan) -> bool) -> Option<Orphan> {
         let mut kept = lock(&self.kept);
-        if kept.orphans.get(&number)?.0 != session {
+        if !kept.orphans.get(&number).is_some_and(|(of, _, orphan)| may_take(*of, orphan)) {
             return None;
         }
         let (.., orphan) = kept.orphans.remove(&number)?;
@@ -137,6 +150,18 @@ impl Unlinked {
             self.expires_ns.store(u64::MAX, Ordering::Release);
         }
         Some(orphan)
+    }
+
+    /// Takes the inodes that a session unlinked since a moment.
+    fn take_since(&self, session: u64, since_ns: u64) -> Vec<Orphan> {
+        let kept = lock(&self.kept);
+        let expires_ns = since_ns.saturating_add(KEPT_FOR.as_nanos() as u64);
+        let is_meant = |of: u64, until: u64| of == session && until >= expires_ns;
+        let all = kept.orphans.iter();
+        let meant = all.filter(|(_, (of, until, _))| is_meant(*of, *until));
+        let numbers: Vec<u64> = meant.map(|(number, _)| *number).collect();
+        drop(kept);
+        numbers.into_iter().filter_map(|number| self.take(session, number)).collect()
     }
 
     /// Drops what has expired.
@@ -169,29 +194,18 @@ impl Unlinked {
 }
 
 impl Tree {
-    /// Stores an inode again, without a name, that this session unlinked a moment ago, and returns whether
-    /// it had one. The caller holds the lock of its hold.
+    /// Stores an inode again, without a name, that this session unlinked a moment ago, or a directory that
+    /// any session did, and returns whether it had one. The caller holds the lock of its hold.
     ///
     /// # Errors
     ///
     /// `STALE` where it is not kept, or its object was deleted.
     pub(super) fn restore_unlinked(&self, session: u64, number: u64) -> Result<(Node, bool)> {
-        let orphan = self.unlinked.take(session, number).ok_or(Failure::of(Errno::STALE))?;
-        let restored = self.change(|txn| {
-            let garbage = pairs::garbage(number);
-            if orphan.has_object && txn.get(&garbage)?.is_none() {
-                return Err(Errno::STALE.into());
-            }
-            txn.delete(&garbage)?;
-            put_node(txn, &orphan.node)?;
-            txn.put(&pairs::nameless(number), b"")?;
-            if let Some(content) = &orphan.content {
-                txn.put(&pairs::content(number), content)?;
-            }
-            for (name, value) in &orphan.xattrs {
-                txn.put(&pairs::xattr(number, name), value)?;
-            }
-            Ok(())
+        let may_take = |of: u64, orphan: &Orphan| of == session || orphan.node.kind.is_directory();
+        let orphan = self.unlinked.take_if(number, may_take).ok_or(Failure::of(Errno::STALE))?;
+        let restored = self.change(|txn| match restore(txn, &orphan)? {
+            true => Ok(()),
+            false => Err(Errno::STALE.into()),
         });
         match restored {
             Ok(()) => Ok((orphan.node, orphan.had_name)),
@@ -204,4 +218,42 @@ impl Tree {
             }
         }
     }
+
+    /// Stores the inodes again, without names, that a session unlinked a moment ago: its client may hold
+    /// some of them without having opened them, and finds them with the next server.
+    pub(super) fn hand_over_unlinked(&self, session: u64) {
+        let now_ns = self.clock.passed_ns();
+        let since_ns = now_ns.saturating_sub(HANDED_OVER.as_nanos() as u64);
+        for page in self.unlinked.take_since(session, since_ns).chunks(PAGE) {
+            let _holds = self.holds.lock_all(page.iter().map(Orphan::number));
+            let stored = self
+                .change(|txn| page.iter().try_for_each(|orphan| restore(txn, orphan).map(drop)));
+            if let Err(failure) = stored {
+                tracing::warn!(
+                    inodes = page.len(), %failure,
+                    "removed inodes are not handed over to the next server: programs that hold one without having it open \
+                     get ESTALE"
+                );
+            }
+        }
+    }
+}
+
+/// Stores an inode that was discarded, without a name; false where its object was deleted.
+fn restore(txn: &mut dyn Txn, orphan: &Orphan) -> Result<bool> {
+    let number = orphan.number();
+    let garbage = pairs::garbage(number);
+    if orphan.has_object && txn.get(&garbage)?.is_none() {
+        return Ok(false);
+    }
+    txn.delete(&garbage)?;
+    put_node(txn, &orphan.node)?;
+    txn.put(&pairs::nameless(number), b"")?;
+    if let Some(content) = &orphan.content {
+        txn.put(&pairs::content(number), content)?;
+    }
+    for (name, value) in &orphan.xattrs {
+        txn.put(&pairs::xattr(number, name), value)?;
+    }
+    Ok(true)
 }

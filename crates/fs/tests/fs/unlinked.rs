@@ -15,7 +15,7 @@ use terrace_fs::{
 use terrace_testkit::ManualClock;
 
 /// Longer than the metadata keep what was unlinked and not opened.
-const EXPIRED: Duration = Duration::from_secs(11);
+const EXPIRED: Duration = Duration::from_secs(301);
 
 /// Nothing that is waited for takes nearly as long.
 const WAIT_TIME_MAX: Duration = Duration::from_secs(30);
@@ -116,7 +116,12 @@ fn a_session_opens_what_it_unlinked_and_keeps_it_until_it_closes() {
             Some(Errno::STALE),
             "{kind:?}: nothing is stored"
         );
-        assert_eq!(errno(open(&other, number)), Some(Errno::STALE), "{kind:?}: another removed it");
+        // Another client finds out what a directory was that it has open.
+        let expected = (!kind.is_directory()).then_some(Errno::STALE);
+        assert_eq!(errno(open(&other, number)), expected, "{kind:?}");
+        if kind.is_directory() {
+            close(&other, 1, number);
+        }
         assert_eq!(open(&session, number).expect("it just did").links, 0);
         let found = node(&other, number).expect("it is open");
         assert_eq!((found.kind, found.links), (kind, 0));
@@ -229,6 +234,86 @@ fn what_is_held_without_a_name_survives_a_restart_and_goes_with_its_user() {
         let session = Session::new(&tree);
         node(&session, ROOT).expect("it is there");
         assert_eq!(errno(node(&session, number)), Some(Errno::STALE), "{kind:?}");
+    }
+}
+
+#[test]
+fn unlinked_inodes_are_handed_over_to_the_next_server() {
+    for kind in KINDS {
+        let scene = Scene::new();
+        let tree = scene.tree();
+        let session = Session::new(&tree);
+        let expired = make(&session, b"name", made(kind));
+        remove(&session, b"name", kind.is_directory());
+        scene.clock.advance(EXPIRED / 2);
+        let number = make(&session, b"name", made(kind));
+        make(&session, b"later", made(kind));
+        let changes = Changes { permissions: Some(0o700), ..Changes::default() };
+        session.call(&Request::Change { number, changes }).expect("it is there");
+        remove(&session, b"name", kind.is_directory());
+        session.hand_over();
+        drop(session);
+        let tree = scene.tree();
+        tree.await_claims(EXPIRED);
+        let session = Session::new(&tree);
+        assert_eq!(errno(open(&session, expired)), Some(Errno::STALE), "it was not held");
+        let found = open(&session, number).expect("it was handed over");
+        assert_eq!((found.links, found.permissions), (0, 0o700), "{kind:?}");
+        scene.clock.advance(EXPIRED);
+        assert_eq!(node(&session, number).map(|node| node.links), Ok(0), "{kind:?}: it is held");
+        close(&session, 1, number);
+        session.forgotten(number);
+        assert_eq!(errno(node(&session, number)), Some(Errno::STALE), "{kind:?}");
+    }
+}
+
+/// What becomes of the object of an inode that was handed over.
+#[derive(Clone, Copy, PartialEq)]
+enum Object {
+    Kept,
+    /// Its client deletes it, because its kernel forgot the inode.
+    Deleted,
+    /// It does so before it says that it closed the inode.
+    DeletedOpen,
+}
+
+#[test]
+fn handed_over_inodes_that_no_session_opens_are_discarded() {
+    for object in [Object::Kept, Object::Deleted, Object::DeletedOpen] {
+        let scene = Scene::new();
+        let session = Session::new(&scene.tree());
+        let [number, fifo] =
+            [with_object(&session, b"name"), make(&session, b"p", made(Kind::Fifo))];
+        make(&session, b"later", made(Kind::File));
+        assert!(remove(&session, b"name", false));
+        remove(&session, b"p", false);
+        session.hand_over();
+        drop(session);
+        let tree = scene.tree();
+        tree.await_claims(EXPIRED);
+        let session = Session::new(&tree);
+        if object == Object::DeletedOpen {
+            open(&session, number).expect("it was handed over");
+        }
+        if object != Object::Kept {
+            session.call(&Request::Collected { numbers: vec![number] }).expect("it was deleted");
+        }
+        if object == Object::DeletedOpen {
+            assert_eq!(close(&session, 1, number), [number]);
+            session.call(&Request::Collected { numbers: vec![number] }).expect("it was deleted");
+        }
+        if object != Object::Kept {
+            assert_eq!(errno(node(&session, number)), Some(Errno::STALE), "nothing is left of it");
+        }
+        scene.clock.advance(EXPIRED);
+        for _ in 0..2 {
+            node(&session, ROOT).expect("it is there");
+        }
+        for number in [number, fifo] {
+            assert_eq!(errno(node(&session, number)), Some(Errno::STALE));
+        }
+        let left: &[u64] = if object == Object::Kept { &[number] } else { &[] };
+        assert_eq!(garbage(&session), left);
     }
 }
 

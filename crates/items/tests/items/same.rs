@@ -252,7 +252,7 @@ fn levels_are_met(scene: &Scene) {
     for level in [Persistency::None, Persistency::Process, Persistency::Storage] {
         let how = Open::create_new().with_semantics(Semantics::at_level(level));
         let item = collection.open(&level.to_string(), &how).expect("made");
-        let kept = scene.store.explain(item.key()).expect("there").persistency;
+        let kept = scene.store.admin().explain(item.key()).expect("there").persistency;
         // The store's own level is the least.
         assert_eq!(kept, level.max(Persistency::Process).to_string());
     }

@@ -18,7 +18,7 @@ const ABOVE: u64 = 2;
 /// Entries that are fetched at once, with or without what is known of them.
 const FETCHED: u32 = 512;
 
-/// A directory that was told of less than this ago is opened without asking for it once more: who walks a
+/// A directory whose attributes are newer than this is opened without asking for it once more: a walk of a
 /// tree opens what it has just listed. Whether an older one is still there is asked, because the kernel
 /// looks at its name anew where it is not.
 const JUST_TOLD: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ pub(super) struct Walk {
     /// The directory above; for programs that compare numbers.
     above: u64,
     ahead: Mutex<Ahead>,
-    /// Which losses its program has heard of.
+    /// The losses that were reported through this handle.
     heard: Heard,
 }
 
@@ -102,7 +102,7 @@ impl Front {
         // What was fetched and not passed on is kept; a panic leaves it short at worst.
         let mut ahead = walk.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 {
-            // Who goes back to the beginning wants what is there now.
+            // A program that goes back to the beginning wants what is there now.
             *ahead = Ahead::none();
         }
         while has_room {
@@ -111,7 +111,7 @@ impl Front {
                 // newer than what was written in between, and it would cut files to what they were.
                 let max = if with_nodes { bytes / PLUS_BYTES_MIN + 1 } else { FETCHED };
                 *ahead = self.fetch(walk.directory, position, with_nodes, max.min(FETCHED))?;
-                // Whatever is added is noted as told.
+                // Each entry that is added is noted as sent to the kernel.
                 if with_nodes && !reply.keep() {
                     *ahead = Ahead::none();
                     return Ok(());
@@ -141,7 +141,7 @@ impl Front {
     fn fetch(&self, directory: u64, position: u64, with_nodes: bool, max: u32) -> Result<Ahead> {
         // What is there comes behind these two.
         let after = if position > ABOVE { position } else { 0 };
-        // A list of names waits for nobody but who has the names.
+        // A list of names waits only for the server that has the names.
         let (entries, age) = self.files.list_at_once(directory, after, max, with_nodes)?;
         let is_end = entries.len() < max as usize;
         Ok(Ahead { position, entries: entries.into(), age, has_nodes: with_nodes, is_end })
@@ -167,13 +167,18 @@ impl Front {
                 }
                 let has_room = buffer.add_plus(&answer, entry.position, &entry.name);
                 match has_room {
-                    true => self.note_named(node),
+                    true => {
+                        if self.is_shared && !is_shared_directory {
+                            self.aliases.look_up_other(parent, &entry.name);
+                        }
+                        self.note_named(node);
+                    }
                     false if is_shared_directory => _ = self.aliases.forget(answer.node, 1),
                     false => {}
                 }
                 has_room
             }
-            // It was removed meanwhile, or somebody writes it: who looks at it hears which.
+            // It was removed meanwhile, or is being written: a lookup reports which.
             (None, true) => add_by_name(buffer, entry),
             _ => buffer.add(entry.number, entry.position, entry.kind.bits(), &entry.name),
         }

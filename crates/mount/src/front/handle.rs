@@ -46,10 +46,10 @@ struct Opening {
     is_read: bool,
 }
 
-/// Why something is not written of which a program was told that it is, until the file is synced.
+/// Why an acknowledged write was not carried out, until the file is synced.
 struct Missed {
     failure: Failure,
-    /// Whether a write told of it.
+    /// Whether a write has returned it.
     is_told: bool,
     /// The processes that wrote it, where known.
     owners: HashSet<u64>,
@@ -57,8 +57,8 @@ struct Missed {
 }
 
 impl Handle {
-    /// Something is not written of which a program was told that it is: whoever has the file open hears of a
-    /// loss when he syncs it, and who wrote through this why.
+    /// An acknowledged write was not carried out: each handle of the file returns
+    /// the loss when it is synced, and the handle of the write this error.
     pub(super) fn note_missed(&self, failure: Failure, owner: Option<u64>) {
         self.file.note_loss();
         let mut missed = self.missed();
@@ -86,9 +86,9 @@ impl Handle {
         })
     }
 
-    /// Tells a process of that whose descriptor is closed, as often as it is asked for until the file is
-    /// synced, because nobody may look at what closing tells, as where a program is started: one that wrote
-    /// it, or any, where nobody knows which did, until a write told of it.
+    /// Returns that error to a process that closes its descriptor, on each close until the file is
+    /// synced, because programs ignore errors of close, as where a program is started: a process that wrote
+    /// it, or any where the writer is unknown, until a write has returned it.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Handle {
         told.map_or(Ok(()), |missed| Err(missed.failure.clone()))
     }
 
-    /// Tells who syncs of that, for the last time.
+    /// Returns that error to a sync, for the last time.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Front {
     /// Opens a file; whether that is noted as a read.
     fn open_file(&self, number: u64, flags: OFlags) -> Result<(Node, File, bool)> {
         let access = access(flags);
-        // The kernel cuts a file itself, once it has seen that nobody executes it.
+        // The kernel cuts a file itself, once it has seen that it is not being executed.
         let (node, file) = self.files.open(number, access)?;
         // An open for reading alone counts as a read: the kernel does not report reads from its cache.
         let reads = access == Access::Read && !flags.contains(OFlags::NOATIME);
@@ -175,7 +175,7 @@ impl Front {
         let mut tries = CREATES_MAX;
         loop {
             tries -= 1;
-            // Who asks whether he is the first to make it is told by the server.
+            // The server returns whether this open made it.
             let may_be_later = self.goes_on && !is_passed && !flags.contains(OFlags::EXCL);
             let created = match may_be_later {
                 true => self.files.create_later(directory, name, made.clone()),
@@ -187,14 +187,14 @@ impl Front {
                     let opening = Opening { made_in: Some(directory), is_read: false };
                     return Ok((node, file, opening));
                 }
-                // Somebody else made it since the kernel looked.
+                // Another client made it since the kernel looked.
                 Err(failure)
                     if failure.errno() == Errno::EXIST && !flags.contains(OFlags::EXCL) => {}
                 Err(failure) => return Err(failure),
             }
             let found = self.files.lookup(directory, name);
             if found.as_ref().is_ok_and(|node| !may_open(node, request.uid, flags)) {
-                // The kernel takes what it is given for new, and does not check who may open it. Told so
+                // The kernel takes the file for new, and does not check permissions. With this answer
                 // it looks again, once, and opens what is there.
                 return Err(Errno::STALE.into());
             }
@@ -205,7 +205,7 @@ impl Front {
                 Ok((node, file, is_read)) => {
                     return Ok((node, file, Opening { made_in: None, is_read }));
                 }
-                // And somebody removed it since.
+                // And another client removed it since.
                 Err(failure)
                     if matches!(failure.errno(), Errno::NOENT | Errno::STALE) && tries > 0 => {}
                 Err(failure) => return Err(failure),
@@ -291,8 +291,8 @@ impl Front {
         }
     }
 
-    /// What the kernel may keep of a file that is opened: what another client closed is seen by who
-    /// opens it next. The bytes of a small one it gets with its first open, so that it need not ask
+    /// What the kernel may keep of a file that is opened: what another client closed is seen by the
+    /// next open. The bytes of a small one it gets with its first open, so that it need not ask
     /// for them.
     fn kept(&self, node: &Node, is_new: bool, given: Option<&File>) -> OpenedFlags {
         let give = || {
@@ -331,7 +331,7 @@ impl Front {
             }
             match Arc::try_unwrap(handle) {
                 Ok(handle) => handle.file.close()?,
-                // Somebody still reads through it, and then drops it.
+                // A read is still using it, and then drops it.
                 Err(handle) => drop(handle),
             }
         }

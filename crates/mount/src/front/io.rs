@@ -35,7 +35,7 @@ pub(super) struct Writing<'a> {
     /// Those of the open file at this moment.
     pub(super) flags: OFlags,
     pub(super) is_from_cache: bool,
-    /// Who has no right to keep set-user-ID and set-group-ID bits, where that is so.
+    /// A caller without the right to keep set-user-ID and set-group-ID bits, where that is so.
     pub(super) stranger: Option<Asker>,
     /// Which thread writes, and of which process, as the kernel names that where it does.
     pub(super) thread: u32,
@@ -56,7 +56,7 @@ impl Writing<'_> {
     }
 }
 
-/// Who asks for something.
+/// The caller of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Asker {
     group: u32,
@@ -68,7 +68,7 @@ impl Asker {
         Self { group: request.gid, thread: request.pid }
     }
 
-    /// Whether it is in a group. The kernel tells one of its groups alone; where nobody knows the others
+    /// Whether it is in a group. The kernel sends one of its groups alone; where the others are unknown
     /// it is in none.
     pub(super) fn is_in(self, group: u32) -> bool {
         let in_others = || {
@@ -89,7 +89,7 @@ fn take_idle_set_group(file: &File, stranger: Option<Asker>) {
     }
 }
 
-/// Has a read answered by whoever hears of its end; no thread of this mount waits for it then.
+/// Has a read answered by the thread that gets its result; no thread of this mount waits for it then.
 fn read_later(
     handle: &Arc<Handle>,
     offset: u64,
@@ -102,7 +102,7 @@ fn read_later(
     handle.file.read_later(offset, bytes as usize, &mut || {
         let mut reply = std::mem::take(reply);
         let node = handle.file.number();
-        // Whoever answers must not be the one to close it.
+        // The answering thread must not be the one to close it.
         let handle = Arc::downgrade(handle);
         Box::new(move |read: Option<terrace_core::Result<&[u8]>>| {
             let ended = match read {
@@ -130,7 +130,7 @@ fn read_again(node: u64, handle: Weak<Handle>, offset: u64, bytes: u32, mut repl
     }
 }
 
-/// Answers others where that falls to whoever began this.
+/// Answers requests of other callers where this one was the first and has to.
 fn go_on(handle: Arc<Handle>, begun: Begun) {
     // The file may be closed meanwhile.
     drop(handle);
@@ -239,8 +239,8 @@ impl Front {
             handle.file.write(offset, data, clears_set_id)?;
             (data.len(), offset)
         } else if holds_thread {
-            // The thread cannot go on to answer others.
-            self.behind.settle_range(number, &writing.range());
+            // The thread cannot go on to answer others. As in `write_soon`, all of them come first.
+            self.behind.settle(number);
             (handle.file.write_some(offset, data, clears_set_id)?, offset)
         } else {
             let count;

@@ -2,6 +2,7 @@
 //! What the kernel asks for, carried out on files.
 
 mod answer;
+mod attributes;
 mod dead;
 mod directory;
 mod handle;
@@ -79,7 +80,7 @@ pub(crate) struct Front {
     cached_for: Duration,
     is_shared: bool,
     is_strict: bool,
-    /// Whether who makes or removes a file, or writes a little, goes on before the server has done so.
+    /// Whether a program that makes or removes a file, or writes a little, goes on before the server has done so.
     goes_on: bool,
     keeps_access_times: bool,
     keeps_directory_access_times: bool,
@@ -125,7 +126,7 @@ impl Front {
             modes,
             locks: Locks::new(files, caches),
             seen: Seen::new(Arc::new(SystemClock::default())),
-            aliases: DirectoryAliases::default(),
+            aliases: DirectoryAliases::new(Arc::new(SystemClock::default())),
             caching: Caching::default(),
             behind: Behind::new(Arc::new(SystemClock::default())),
             refresher,
@@ -151,7 +152,9 @@ impl Front {
 
     /// How long names in a directory, and what is known of what is there, are believed.
     fn believed_for(&self, directory: u64) -> Duration {
-        if self.locked.are_asked_for(directory) { Duration::ZERO } else { self.cached_for }
+        let is_asked_for = self.locked.are_asked_for(directory)
+            || self.is_shared && self.aliases.has_several(directory);
+        if is_asked_for { Duration::ZERO } else { self.cached_for }
     }
 
     /// The entry of a node that the kernel looked up or made by name.
@@ -168,7 +171,9 @@ impl Front {
     /// The attribute timeout of a node whose entry timeout is `timeout`. The kernel does not notice stores
     /// through mappings of a file that it passes through, and requests single fields again only after the timeout.
     fn attributes_for(&self, node: &Node, timeout: Duration) -> Duration {
-        if timeout.is_zero() || self.is_shared && self.files.is_read_pending(node.number) {
+        let is_asked_for = self.is_shared
+            && (self.files.is_read_pending(node.number) || self.aliases.has_several(node.number));
+        if timeout.is_zero() || is_asked_for {
             return Duration::ZERO;
         }
         match self.modes.unnoticed(node) {
@@ -178,7 +183,7 @@ impl Front {
         }
     }
 
-    /// Notes that the kernel is told of a node by a name.
+    /// Notes that the kernel gets a node by a name.
     fn note_named(&self, node: &Node) {
         if self.is_shared {
             self.seen.name(node);
@@ -199,7 +204,7 @@ impl Front {
         self.modes.prefers_passthrough()
     }
 
-    /// Waits until all is done that programs were told is done.
+    /// Waits until all acknowledged operations are carried out.
     pub(crate) fn settle(&self) {
         self.behind.settle_all();
     }
@@ -212,7 +217,7 @@ impl Front {
         self.tiers.as_ref()
     }
 
-    /// Who asks for migrations of everything below a directory.
+    /// What submits migrations of everything below a directory.
     pub(crate) fn below(&self) -> Option<&Below> {
         self.below.as_ref()
     }
@@ -388,7 +393,8 @@ impl FileSystem for Front {
         let ended = ended.map_err(|failure| self.failure_by_name(request, failure));
         if self.is_shared {
             let step = Step::of(&request.operation);
-            self.dead.note_end(request.pid, step, ended.as_ref().err().map(Failure::errno));
+            let errno = ended.as_ref().err().map(Failure::errno);
+            self.dead.note_end(request.pid, request.node, step, errno);
         }
         answering.end(request.node, ended);
     }
@@ -406,14 +412,14 @@ impl FileSystem for Front {
     }
 }
 
-/// Who asks, where set-user-ID and set-group-ID bits do not stay where this user changes bytes. The
-/// kernel says so with a write, and of other changes leaves it to the file system.
+/// The caller, where set-user-ID and set-group-ID bits do not stay where this user changes bytes. The
+/// kernel sends that with a write, and leaves it to the file system for other changes.
 fn stranger(request: &Request<'_>) -> Option<Asker> {
     (request.uid != 0).then(|| Asker::of(request))
 }
 
-/// The same of who changes what is known of a node: nothing is changed where the kernel itself writes for
-/// somebody who may not keep the bits.
+/// The same for changes of attributes: nothing is changed where the kernel itself writes for
+/// a caller that may not keep the bits.
 fn changing_stranger(request: &Request<'_>, changes: &SetAttr) -> Option<Asker> {
     match changes.is_empty() {
         true => stranger(request),
@@ -423,7 +429,7 @@ fn changing_stranger(request: &Request<'_>, changes: &SetAttr) -> Option<Asker> 
     }
 }
 
-/// Tells of what went wrong: what broke loudly, what was refused only to who wants to know.
+/// Logs an error: loudly what broke, and at debug level what was refused.
 fn log(node: u64, failure: &Failure) {
     match (failure.text(), failure.errno()) {
         (Some(text), Errno::IO | Errno::HOSTUNREACH | Errno::NOSPC) => {
@@ -438,7 +444,7 @@ fn log(node: u64, failure: &Failure) {
 }
 
 /// Whether an operation may wait for servers and changes nothing. Over the network each of these takes note of what the kernel
-/// is told only once it has the reply ([`Answering::keep`]): the kernel may hear of its end before.
+/// gets only once it has the reply ([`Answering::keep`]): the kernel may see its end before.
 fn is_question(operation: &Operation<'_>) -> bool {
     matches!(
         operation,
@@ -485,7 +491,7 @@ struct Answering {
 /// Where a reply is that was not sent yet.
 enum Due {
     Here(Reply),
-    /// With those who send it where its program dies.
+    /// With those that send it where its program dies.
     Waiting(Waiter),
 }
 
@@ -498,8 +504,8 @@ impl Answering {
         }
     }
 
-    /// Has nobody else send it from now on; false where that was done already, and the kernel will hear
-    /// nothing of what was found out.
+    /// Reserves sending it for this thread; false where it was sent already, and the kernel gets
+    /// nothing of the result.
     fn keep(&mut self) -> bool {
         self.due = self.take().map(Due::Here);
         self.due.is_some()
@@ -524,7 +530,7 @@ impl Answering {
             log(node, &failure);
             if let Some(reply) = self.take() {
                 reply.error(match failure.errno() {
-                    // A server that lets nobody in does not say that it takes no changes.
+                    // A server that refuses the client does not report that it takes no changes.
                     Errno::ROFS if self.only_reads => Errno::ACCESS,
                     errno => errno,
                 });
@@ -544,7 +550,7 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // Dropped unsent it is an answer, also where somebody else has it.
+        // Dropped unsent it is an answer, also where another thread has it.
         drop(self.take());
     }
 }

@@ -96,8 +96,8 @@ impl Front {
         reply.with(Reply::empty)
     }
 
-    /// Takes note that nobody in the kernel is on the way to a node, or has it open, by so many names
-    /// of it that it was told of.
+    /// Notes that the kernel has dropped so many references to a node (`FORGET`), by so many names
+    /// of it that it got.
     pub(super) fn forget(&self, id: u64, names: u64) {
         let number = number_of(id);
         if self.is_shared {
@@ -107,14 +107,14 @@ impl Front {
                 return;
             }
         }
-        // Nobody waits for an answer.
+        // No caller waits for an answer.
         if let Err(failure) = self.files.forget(number) {
             super::log(number, &failure);
         }
     }
 }
 
-/// Something that is made by who asks.
+/// Something that the caller makes.
 pub(super) fn made<'a>(
     request: &Request<'_>,
     kind: Kind,

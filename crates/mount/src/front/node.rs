@@ -15,7 +15,7 @@ use super::{Answering, Front, Result, answer, number_of};
 /// fs/inode.c).
 const ACCESS_TIME_SECONDS_MAX: i64 = 24 * 60 * 60;
 
-/// The unit in which capacities are told.
+/// The unit of capacities in `statfs`.
 const FRAGMENT_BYTES: u32 = 4096;
 
 impl Front {
@@ -33,7 +33,7 @@ impl Front {
             && was_behind
             && self.caching.is_written(node.number)
         {
-            // What was told of it may be of before.
+            // The cached attributes may be older.
             self.behind.settle(node.number);
             found = self.files.lookup_recent(directory, name, believed_for);
         }
@@ -42,9 +42,16 @@ impl Front {
                 let timeout = believed_for.saturating_sub(age);
                 reply.with(|reply| {
                     let mut entry = self.entry_for(&node, timeout);
+                    let (thread, parent) = (request.pid, request.node);
                     if self.is_shared && node.kind.is_directory() {
-                        let (thread, parent) = (request.pid, request.node);
-                        entry.node = self.aliases.look_up(thread, parent, name, node.number);
+                        let spot = (parent, name);
+                        entry.node = self.aliases.look_up(thread, spot, node.number, timeout);
+                        for id in self.aliases.several(node.number) {
+                            entry.attributes_timeout = Duration::ZERO;
+                            self.forget_attributes(id);
+                        }
+                    } else if self.is_shared {
+                        self.aliases.look_up_other(parent, name);
                     }
                     reply.entry(&entry);
                 })
@@ -52,7 +59,12 @@ impl Front {
             Err(failure) if failure.errno() == Errno::NOENT && !self.is_shared => {
                 reply.with(|reply| reply.entry(&Entry::negative(self.cached_for)))
             }
-            Err(failure) => Err(failure),
+            Err(failure) => {
+                if failure.errno() == Errno::NOENT && reply.keep() {
+                    self.aliases.look_up_other(request.node, name);
+                }
+                Err(failure)
+            }
         }
     }
 
@@ -86,26 +98,32 @@ impl Front {
         self.known(number, self.cached_for)
     }
 
-    /// A node as it was told less than `age_max` ago, or else is now, and for how long the kernel may believe
-    /// that.
+    /// A node with attributes that are less than `age_max` old, or else as of now, and for how long the kernel may
+    /// cache them.
     pub(super) fn known(&self, number: u64, age_max: Duration) -> Result<(Node, Duration)> {
         let recent = self.files.metadata().recent(number, age_max);
         let recent = recent.map(|(node, age)| {
             let left = self.believed_for(node.parent).saturating_sub(age);
             (node, left)
         });
-        if let Some(recent) = recent.filter(|(_, left)| !left.is_zero()) {
-            return Ok(recent);
+        if let Some((node, left)) = recent.filter(|(_, left)| !left.is_zero()) {
+            let timeout = self.attributes_for(&node, left);
+            return Ok((node, timeout));
         }
         let node = match self.files.node(number) {
             Err(failure) if failure.errno() == Errno::STALE => {
-                let node = self.dead.open_one(number).ok_or(failure)?;
+                let node = self.removed_directory(number).ok_or(failure)?;
                 return Ok((node, Duration::ZERO));
             }
             found => found?,
         };
         let timeout = self.attributes_for(&node, self.believed_for(node.parent));
         Ok((node, timeout))
+    }
+
+    /// The attributes of a directory that is open here and was removed by another client.
+    pub(super) fn removed_directory(&self, number: u64) -> Option<Node> {
+        self.dead.open_one(number, || self.files.removed_directory(number).ok())
     }
 
     pub(super) fn set_attributes(
@@ -154,7 +172,7 @@ impl Front {
         }
         // That it cannot be noted is no reason to fail the read.
         let _ = self.files.note_read(node);
-        // Alone the kernel believes for ever what it was told, and does not tell of what it reads
+        // With exclusive use the kernel caches attributes for ever, and does not report what it reads
         // from its cache.
         if !self.is_shared {
             self.forget_attributes(node.number);
@@ -163,9 +181,9 @@ impl Front {
     }
 
     /// Has the kernel ask for the attributes of a node when it needs them next.
-    pub(super) fn forget_attributes(&self, number: u64) {
-        // It waits for no page, and so for nobody, with an offset below zero.
-        if let Err(error) = self.notifier.inval_inode(number, -1, 0) {
+    pub(super) fn forget_attributes(&self, id: u64) {
+        // It waits for no page, and so for no other program, with an offset below zero.
+        if let Err(error) = self.notifier.inval_inode(id, -1, 0) {
             tracing::debug!(%error, "cannot tell the kernel that attributes changed");
         }
     }

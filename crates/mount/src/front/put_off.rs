@@ -89,7 +89,9 @@ impl Front {
         {
             return Ok((data.len(), Some(begun)));
         }
-        self.behind.settle_range(handle.file.number(), &writing.range());
+        // All of them, also those that it does not overlap: where it extends the file, other clients take its
+        // length for a sign of what was written before.
+        self.behind.settle(handle.file.number());
         let write = || handle.file.write_some(offset, data, clears_set_id);
         let count = if is_small { self.behind.wait_for(write) } else { write() };
         Ok((count?, None))

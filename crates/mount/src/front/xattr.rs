@@ -5,13 +5,12 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use terrace_fs::{CAPABILITY, Node, Reply as Told, Request as Ask, SetHow};
 
-use super::{Front, Result};
-use crate::tiers;
+use super::{Front, Result, attributes};
 
 /// Attributes that programs set begin with one of these.
 const KEPT: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
 
-/// The label of a file, by which SELinux decides who may use it.
+/// The label of a file, by which SELinux decides about access.
 const LABEL: &[u8] = b"security.selinux";
 
 /// Where the kernel says whether it signs attributes, new and old.
@@ -28,16 +27,24 @@ const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_defaul
 
 impl Front {
     pub(super) fn xattr(&self, number: u64, name: &[u8]) -> Result<Vec<u8>> {
-        if let Some(name) = tiers::attribute(name) {
+        if let Some(name) = attributes::attribute(name) {
             let node = self.files.node(number)?;
-            let outcome = tiers::get(self, &node, name);
+            let outcome = attributes::get(self, &node, name);
             return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
         match self.kept_xattr(number, name) {
-            // `ls -l` asks for the label of each file until it is told once that there are no labels.
+            // `ls -l` asks for the label of each file until it gets the answer once that there are no labels.
             Err(failure) if failure.errno() == Errno::NODATA && self.is_idle_label(name) => {
                 Err(Errno::OPNOTSUPP.into())
+            }
+            // The kernel requests the lists of a directory before it looks up a name there.
+            Err(failure)
+                if failure.errno() == Errno::STALE
+                    && LISTS.contains(&name)
+                    && self.removed_directory(number).is_some() =>
+            {
+                Err(Errno::NODATA.into())
             }
             outcome => outcome,
         }
@@ -54,7 +61,7 @@ impl Front {
         }
     }
 
-    /// Whether an attribute is a label that nobody here heeds.
+    /// Whether an attribute is a label that this machine ignores.
     fn is_idle_label(&self, name: &[u8]) -> bool {
         name == LABEL && !self.heeds_labels
     }
@@ -80,9 +87,9 @@ impl Front {
         flags: u32,
         clears_set_group: bool,
     ) -> Result<()> {
-        if let Some(name) = tiers::attribute(name) {
+        if let Some(name) = attributes::attribute(name) {
             let node = self.files.node(number)?;
-            let outcome = tiers::set(self, &node, name, value);
+            let outcome = attributes::set(self, &node, name, value);
             return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
@@ -103,9 +110,9 @@ impl Front {
     }
 
     pub(super) fn remove_xattr(&self, number: u64, name: &[u8]) -> Result<()> {
-        if let Some(name) = tiers::attribute(name) {
+        if let Some(name) = attributes::attribute(name) {
             let node = self.files.node(number)?;
-            let outcome = tiers::remove(self, &node, name);
+            let outcome = attributes::remove(self, &node, name);
             return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
@@ -116,18 +123,18 @@ impl Front {
     /// Pins what was made where that is asked for.
     pub(super) fn pin_new(&self, node: &Node) {
         if node.marks.pin.is_some()
-            && let Err(failure) = tiers::apply_pin(self, node)
+            && let Err(failure) = attributes::apply_pin(self, node)
         {
             tracing::warn!(file = node.number, %failure, "cannot pin a new file");
         }
     }
 }
 
-/// Whether the kernel heeds labels: it has SELinux, and was not told to do without, or signs what protects
+/// Whether the kernel uses labels: it has SELinux, and was not booted without, or signs what protects
 /// files (EVM), labels among it.
 pub(super) fn heeds_labels() -> bool {
     let systems = std::fs::read_to_string("/proc/filesystems");
-    // Where nobody can tell, files say whether they have labels.
+    // Where that is unknown, files return whether they have labels.
     let has_selinux =
         systems.map_or(true, |systems| systems.split_whitespace().any(|word| word == "selinuxfs"));
     let signs = |state| std::fs::read_to_string(state).is_ok_and(|state| state.trim() != "0");

@@ -235,7 +235,9 @@ impl<S: Lifted> Elevator<S> {
             | EventKind::Delete
             | EventKind::Queued
             | EventKind::Timer
-            | EventKind::Pin => {}
+            | EventKind::Pin
+            | EventKind::Stat
+            | EventKind::Sync => {}
         }
     }
 

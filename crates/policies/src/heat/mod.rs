@@ -252,7 +252,7 @@ impl<S: Heated> Choice for Heats<S> {
 
     fn excuse(&self, view: &View, _: &S, slot: Slot) -> String {
         if self.used(slot).done_ns.is_some() {
-            return "nobody needs this any more".into();
+            return "no task needs this any more".into();
         }
         format!("this has a heat of {:.3}, and what stays is warmer", self.heat(view, slot))
     }

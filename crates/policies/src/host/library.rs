@@ -8,7 +8,7 @@ use std::path::Path;
 
 use libloading::os::unix::{Library as Code, RTLD_LOCAL, RTLD_NOW};
 use rustix::fs::{MemfdFlags, memfd_create};
-use terrace_core::{Error, ErrorKind, Result};
+use terrace_core::{Error, ErrorKind, Interest, Result};
 use terrace_policy_abi as abi;
 
 use super::exchange;
@@ -42,6 +42,7 @@ pub(super) struct Library {
     pub(super) save: Option<abi::Save>,
     pub(super) restore: Option<abi::Restore>,
     pub(super) state_version: u32,
+    pub(super) interest: Interest,
     /// Keeps the functions loaded.
     _code: Code,
 }
@@ -70,6 +71,10 @@ impl Library {
             save: api.save,
             restore: api.restore,
             state_version: api.state_version,
+            interest: Interest {
+                stat: api.interest & abi::interest::STAT != 0,
+                sync: api.interest & abi::interest::SYNC != 0,
+            },
             _code: code,
         })
     }

@@ -77,6 +77,7 @@ fn apply(known: &mut abi::Segment, event: &Event) -> bool {
             let end_bytes = event.offset_bytes.saturating_add(event.length_bytes);
             known.size_bytes = known.size_bytes.max(end_bytes);
         }
+        EventKind::Stat | EventKind::Sync => {}
         _ => return false,
     }
     true

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use terrace_core::units::format_duration;
 use terrace_core::{
-    Actions, Error, ErrorKind, Event, Parameter, Placer, Policy, Random, Result, View,
+    Actions, Error, ErrorKind, Event, Interest, Parameter, Placer, Policy, Random, Result, View,
 };
 use terrace_policy_abi as abi;
 
@@ -188,6 +188,10 @@ impl Policy for Hosted {
             }
         }
         Arc::new(placer::Published::new(self.library.clone(), &published.into_bytes()))
+    }
+
+    fn interest(&self) -> Interest {
+        self.library.interest
     }
 
     fn observe(&mut self, view: &View, events: &[Event]) {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use terrace_core::{
-    Actions, Canceller, Error, ErrorKind, Event, Parameter, Placer, Policy, Result, View,
+    Actions, Canceller, Error, ErrorKind, Event, Interest, Parameter, Placer, Policy, Result, View,
 };
 
 use crate::mechanism::boundary::{give_up, moved_bytes};
@@ -66,6 +66,7 @@ struct Program {
     /// For people: the name of its class.
     name: String,
     state_version: u32,
+    interest: Interest,
     /// As the program returned them last.
     parameters: Vec<Parameter>,
     placement: Arc<Table>,
@@ -93,6 +94,7 @@ impl Program {
         }
         let start: Start = reply.parse()?;
         let mut program = Self {
+            interest: start.interest(),
             name: start.name,
             state_version: start.state_version,
             parameters: Vec::new(),
@@ -174,6 +176,10 @@ impl Program {
 impl Policy for Program {
     fn placer(&self) -> Arc<dyn Placer> {
         self.placement.clone()
+    }
+
+    fn interest(&self) -> Interest {
+        self.interest
     }
 
     fn observe(&mut self, view: &View, events: &[Event]) {

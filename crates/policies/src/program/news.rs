@@ -174,7 +174,11 @@ fn tier(tier: &TierView) -> Value {
 /// Whether the program can do to its segment what [`View::apply`] does: of these there are many. What a
 /// full ring summed up changes the view beyond what it says.
 fn says_all(event: &Event) -> bool {
-    matches!(event.kind, EventKind::Read | EventKind::Write) && event.count == 1
+    match event.kind {
+        EventKind::Read | EventKind::Write => event.count == 1,
+        EventKind::Stat | EventKind::Sync => true,
+        _ => false,
+    }
 }
 
 fn bounded(bytes: u64) -> Option<u64> {

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use terrace_core::{Action, Bounds, Error, ErrorKind, Parameter, Result};
+use terrace_core::{Action, Bounds, Error, ErrorKind, EventKind, Interest, Parameter, Result};
 use terrace_policy_abi::REASON_BYTES_MAX;
 
 use super::placement::Placement;
@@ -33,6 +33,16 @@ pub(super) struct Start {
     pub(super) name: String,
     #[serde(default)]
     pub(super) state_version: u32,
+    /// Optional kinds of events that it wants, by number.
+    #[serde(default)]
+    pub(super) interest: Vec<u32>,
+}
+
+impl Start {
+    pub(super) fn interest(&self) -> Interest {
+        let has = |kind: EventKind| self.interest.contains(&(kind as u32));
+        Interest { stat: has(EventKind::Stat), sync: has(EventKind::Sync) }
+    }
 }
 
 /// What any answer may say.

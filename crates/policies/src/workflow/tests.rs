@@ -111,7 +111,7 @@ fn what_is_done_leaves_first_until_it_is_used_again() {
     let actions = harness.round();
     assert_eq!(demoted(&actions)[..2], [slots[5], slots[7]]);
     assert!(!demoted(&actions).contains(&slots[6]));
-    assert!(actions[0].reason.contains("nobody needs this any more"), "{}", actions[0].reason);
+    assert!(actions[0].reason.contains("no task needs this any more"), "{}", actions[0].reason);
 }
 
 #[test]

@@ -202,7 +202,9 @@ impl WriteBuffer {
             | EventKind::Copied
             | EventKind::Uncopied
             | EventKind::Timer
-            | EventKind::Pin => {}
+            | EventKind::Pin
+            | EventKind::Stat
+            | EventKind::Sync => {}
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use terrace_core::{ActionKind, Actions, ErrorKind, Layout, Placed, TierIndex, View};
+use terrace_core::{ActionKind, Actions, ErrorKind, Interest, Layout, Placed, TierIndex, View};
 use terrace_policies::host;
 
 use crate::build;
@@ -16,6 +16,8 @@ fn the_binding_carries_everything_both_ways() {
     let placed = place(&*world.policy.placer());
     let layout = Layout::Steps { starts_bytes: [4096].into() };
     assert_eq!(placed, Placed { tier: TierIndex(1), layout });
+
+    assert_eq!(world.policy.interest(), Interest { stat: true, sync: true });
 
     world.create("t/a", 10);
     world.wait_s(1);

@@ -69,7 +69,7 @@ fn structs_have_the_layout_of_the_header() {
         "terrace_parameters" => abi::Parameters { struct_bytes, reserved, add, host }
         "terrace_policy_api" => abi::Api {
             abi_version, struct_bytes, name, create, destroy, observe, plan, publish, place,
-            message, parameters, set_parameter, save, restore, state_version, reserved
+            message, parameters, set_parameter, save, restore, state_version, interest
         }
     });
 }
@@ -106,6 +106,8 @@ fn numbers_are_those_of_the_header_and_of_core() {
         ("ACTION_COPY", abi::action::COPY),
         ("ACTION_DROP_COPY", abi::action::DROP_COPY),
         ("ACTION_CANCEL", abi::action::CANCEL),
+        ("INTEREST_STAT", abi::interest::STAT),
+        ("INTEREST_SYNC", abi::interest::SYNC),
         ("LAYOUT_ONE", abi::layout::ONE),
         ("LAYOUT_FIXED", abi::layout::FIXED),
         ("LAYOUT_STEPS", abi::layout::STEPS),
@@ -133,6 +135,8 @@ fn numbers_are_those_of_the_header_and_of_core() {
         ("TIMER", abi::event::TIMER, EventKind::Timer),
         ("PIN", abi::event::PIN, EventKind::Pin),
         ("UNPIN", abi::event::UNPIN, EventKind::Unpin),
+        ("STAT", abi::event::STAT, EventKind::Stat),
+        ("SYNC", abi::event::SYNC, EventKind::Sync),
     ];
     let outcomes = [
         ("DONE", abi::outcome::DONE, Outcome::Done),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use terrace_core::{ErrorKind, Hint, Key, Layout, Placed, Placement, Placer, TierIndex};
+use terrace_core::{ErrorKind, Hint, Interest, Key, Layout, Placed, Placement, Placer, TierIndex};
 use terrace_policies::host;
 
 use crate::build;
@@ -123,6 +123,16 @@ fn a_placer_outlives_its_policy_in_many_threads() {
             });
         }
     });
+}
+
+#[test]
+fn the_host_takes_the_interest_that_it_knows() {
+    let interest = |define| {
+        let (_dir, path) = table(define);
+        load(&path, &[]).expect("loads").interest()
+    };
+    assert_eq!(interest("GOOD"), Interest::NONE);
+    assert_eq!(interest("BETTER"), Interest { stat: false, sync: true });
 }
 
 #[test]

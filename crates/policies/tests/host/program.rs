@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{
-    ActionKind, Actions, Clock, ErrorKind, Event, EventKind, Hint, Key, Layout, Placed, Placement,
-    Policy, Random, SystemClock, Temperature, TierIndex,
+    ActionKind, Actions, Clock, ErrorKind, Event, EventKind, Hint, Interest, Key, Layout, Placed,
+    Placement, Policy, Random, SystemClock, Temperature, TierIndex,
 };
 
 use crate::loading::place;
@@ -377,6 +377,7 @@ fn a_file_that_is_no_policy_is_refused_with_the_reason() {
     let two = "from terrace.policy import Policy\nclass A(Policy): pass\nclass B(Policy): pass\n";
     let refuses = "from terrace.policy import Policy\nclass A(Policy):\n def __init__(self, view):\n  \
                    raise ValueError(f'{len(view.tiers)} tiers are too few')\n";
+    let reads = "from terrace.policy import Policy\nclass A(Policy): interest = (5,)\n";
     for (path, kind, reason) in [
         (dir.path().join("missing.py"), ErrorKind::NotFound, "missing.py"),
         (file("empty.py", ""), ErrorKind::Invalid, "expected one class derived from"),
@@ -385,6 +386,7 @@ fn a_file_that_is_no_policy_is_refused_with_the_reason() {
         (file("syntax.py", "def f(:"), ErrorKind::Invalid, "invalid syntax"),
         (file("fails.py", "1 / 0"), ErrorKind::Invalid, "division by zero"),
         (file("ends.py", "import os; os._exit(0)"), ErrorKind::Invalid, "does not answer"),
+        (file("reads.py", reads), ErrorKind::Invalid, "expected STAT and SYNC in `interest`"),
     ] {
         let error = load(&path, &[]).err().unwrap_or_else(|| panic!("{}", path.display()));
         assert_eq!(error.kind(), kind, "{}", error.chain());
@@ -429,6 +431,18 @@ fn reads(times_ns: impl IntoIterator<Item = u64>) -> Vec<Event> {
 fn told(world: &mut World, kind: &str) -> String {
     let reply = world.policy.message(&world.view, kind, b"").expect("known");
     String::from_utf8(reply).expect("text")
+}
+
+#[test]
+fn a_program_gets_the_optional_events_that_it_asks_for() {
+    let mut world = world("");
+    assert_eq!(world.policy.interest(), Interest { stat: true, sync: false });
+    let before = told(&mut world, "segments");
+    let stats = [EventKind::Stat, EventKind::Sync, EventKind::Stat];
+    let events = stats.map(|kind| Event::new(kind, 0, 1, world.view.now_ns + 5));
+    world.policy.observe(&world.view, &events);
+    assert_eq!(told(&mut world, "stats"), "2");
+    assert_eq!(told(&mut world, "segments"), before, "they change nothing");
 }
 
 #[test]

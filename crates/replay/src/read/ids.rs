@@ -6,7 +6,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 use terrace_core::Result;
 
-use super::names::{Named, Names};
+use super::names::{Named, Names, number_of};
 use super::{BATCH, Source, Tells};
 use crate::input::Input;
 use crate::request::{Operation, Request};
@@ -69,11 +69,4 @@ pub(super) fn object_of(name: &[u8]) -> u64 {
         hasher.write(name);
         hasher.finish()
     })
-}
-
-/// The number that a name is, as numbers are written.
-pub(super) fn number_of(name: &[u8]) -> Option<u64> {
-    let is_number = name == b"0" || matches!(name.first(), Some(b'1'..=b'9'));
-    let number = std::str::from_utf8(name).ok().filter(|_| is_number);
-    number.and_then(|number| number.parse().ok())
 }

@@ -14,6 +14,7 @@ mod memory;
 mod names;
 pub(crate) mod oracle_general;
 pub(crate) mod own;
+mod recognise;
 mod sorted;
 pub(crate) mod vscsi;
 mod windows;
@@ -146,7 +147,7 @@ impl Trace {
         let start = input.peek(START_BYTES)?;
         let (is_empty, is_part) = (start.is_empty(), terrace_trace::is_file(start));
         let start = start.to_vec();
-        let recognised = Format::recognise(&start, start.len() < START_BYTES, input.name());
+        let recognised = recognise::recognise(&start, start.len() < START_BYTES, input.name());
         if is_part {
             let reason = "it is a part of a trace: name the directory that it is in";
             return wrong(&input, reason.into());

@@ -5,8 +5,6 @@ use std::collections::HashSet;
 
 use terrace_core::Key;
 
-use super::ids::number_of;
-
 /// The namespace of objects of which a trace tells no key.
 pub(crate) const NAMESPACE: &str = "trace";
 
@@ -55,6 +53,13 @@ impl Names {
 fn key_of(text: &[u8]) -> Option<Key> {
     let text = String::from_utf8_lossy(text);
     Key::parse(&text).or_else(|_| Key::new(NAMESPACE, &text)).ok()
+}
+
+/// The number that a name is, as numbers are written.
+pub(super) fn number_of(name: &[u8]) -> Option<u64> {
+    let is_number = name == b"0" || matches!(name.first(), Some(b'1'..=b'9'));
+    let number = std::str::from_utf8(name).ok().filter(|_| is_number);
+    number.and_then(|number| number.parse().ok())
 }
 
 #[cfg(test)]

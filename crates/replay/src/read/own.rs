@@ -17,6 +17,8 @@ pub(crate) struct Own {
     extents: Extents,
     notes: Vec<String>,
     summed_up: u64,
+    accesses: u64,
+    has_latencies: bool,
     has_lives: bool,
     names: Names,
 }
@@ -48,7 +50,8 @@ impl Own {
     fn of(reader: Reader, has_lives: bool) -> Self {
         let (extents, notes) = (Extents::default(), Vec::new());
         let names = Names::default();
-        Self { reader, extents, notes, summed_up: 0, has_lives, names }
+        let (summed_up, accesses, has_latencies) = (0, 0, false);
+        Self { reader, extents, notes, summed_up, accesses, has_latencies, has_lives, names }
     }
 
     /// What the file that is being read says of itself.
@@ -111,6 +114,8 @@ impl Own {
             EventKind::Create => Operation::Create,
             EventKind::Open => Operation::Open,
             EventKind::Close => Operation::Close,
+            EventKind::Stat => Operation::Stat,
+            EventKind::Sync => Operation::Sync,
             EventKind::Delete => {
                 self.extents.set(object, 0);
                 Operation::Delete
@@ -138,6 +143,8 @@ impl Own {
             operation,
         };
         if is_access {
+            self.accesses += 1;
+            self.has_latencies |= event.latency_ns > 0;
             request.size_bytes = self.extents.extend(&request);
         }
         Some(request)
@@ -195,6 +202,10 @@ impl Source for Own {
             let summed_up = self.summed_up;
             notes
                 .push(format!("{summed_up} requests are summed up in others: the rings were full"));
+        }
+        if self.accesses > 0 && !self.has_latencies {
+            let note = "no request has a latency: all are taken for those of one client";
+            notes.push(note.to_string());
         }
         notes
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
 use terrace_core::{
-    Action, ActionKind, Actions, Event, EventKind, Placer, Policy, SLOT_NONE, TierIndex, TierView,
-    View,
+    Action, ActionKind, Actions, Event, EventKind, Interest, Placer, Policy, SLOT_NONE, TierIndex,
+    TierView, View,
 };
 use terrace_policies::calls::Call;
 
@@ -87,6 +87,11 @@ impl Mind {
             actions: 0,
             hash,
         }
+    }
+
+    /// The optional kinds of events that it is shown.
+    pub(super) fn interest(&self) -> Interest {
+        self.policy.interest()
     }
 
     pub(super) fn placer(&self) -> Arc<dyn Placer> {

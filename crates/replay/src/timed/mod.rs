@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::{
-    Action, Event, EventKind, Key, Outcome, Persistency, Policy, Result, TierIndex, TierView, View,
+    Action, Event, EventKind, Key, Outcome, Persistency, Policy, PostEvents, Result, TierIndex,
+    TierView, View,
 };
 
 use self::clients::Clients;
@@ -79,6 +80,8 @@ pub struct TimedOptions {
     pub after_events: u64,
     /// … and this often.
     pub every: Duration,
+    /// When a request becomes an event for the policy: once it is answered, or when it begins.
+    pub post_events: PostEvents,
     /// Most bytes that one round may ask to move.
     pub round_bytes: u64,
     /// Migrations that run at once from one tier to another.
@@ -123,6 +126,7 @@ impl TimedOptions {
             tiers,
             after_events: 1000,
             every: Duration::from_secs(1),
+            post_events: PostEvents::After,
             round_bytes: u64::MAX,
             move_threads: 4,
             move_bytes_per_s: None,
@@ -442,6 +446,9 @@ impl<'a> Run<'a> {
         }
         self.tally.cached_requests += u64::from(is_cached);
         let waits = flight.outstanding > 0;
+        if self.options.post_events == PostEvents::Before {
+            self.note(&flight, 0);
+        }
         if number == self.flights.len() {
             self.flights.push(None);
         }
@@ -479,7 +486,7 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// What takes no time: makes, opens, closes, cuts or deletes an object.
+    /// What takes no time: makes, opens, closes, cuts, looks at, syncs or deletes an object.
     fn live(&mut self, object: u32, request: &Request) -> Result<()> {
         let now_ns = self.store.now_ns;
         match request.operation {
@@ -501,8 +508,13 @@ impl<'a> Run<'a> {
             Operation::Open => EventKind::Open,
             Operation::Close => EventKind::Close,
             Operation::SetLength => EventKind::SetLen,
+            Operation::Stat => EventKind::Stat,
+            Operation::Sync => EventKind::Sync,
             _ => return Ok(()),
         };
+        if !self.mind.interest().takes(kind) {
+            return Ok(());
+        }
         for slot in self.store.slots(object) {
             let segment = self.store.segment(*slot);
             self.mind.note(Event {
@@ -528,6 +540,14 @@ impl<'a> Run<'a> {
         let latency_ns = now_ns - flight.began_ns;
         self.tally.answered(flight.kind, latency_ns, now_ns);
         self.stories.landed(number, latency_ns as f64 / SECOND_NS);
+        if self.options.post_events == PostEvents::After {
+            self.note(&flight, latency_ns);
+        }
+        self.answer(flight.lane)
+    }
+
+    /// Has the policy see the parts of a request.
+    fn note(&mut self, flight: &Flight, latency_ns: u64) {
         for (part, tier) in &flight.parts {
             if !self.store.segment(part.slot).is_live {
                 continue;
@@ -540,7 +560,6 @@ impl<'a> Run<'a> {
                 ..Event::new(flight.kind, part.slot, INCARNATION, flight.began_ns)
             });
         }
-        self.answer(flight.lane)
     }
 
     /// Has the next request of a lane follow.

@@ -393,6 +393,69 @@ fn names_of_objects_that_come_late_are_known() {
     assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (5000, 1), "{timed:?}");
 }
 
+/// What a policy was shown, as time of the view, kind, latency.
+#[derive(Clone, Default)]
+struct Shown(Arc<std::sync::Mutex<Vec<(u64, EventKind, u64)>>>);
+
+impl Observer for Shown {
+    fn observe(&mut self, view: &View, events: &[Event]) {
+        let shown = events.iter().map(|event| (view.now_ns, event.kind, event.latency_ns));
+        self.0.lock().expect("never poisoned").extend(shown);
+    }
+
+    fn planned(&mut self, _: &View, _: &[Action]) {}
+}
+
+fn shown(
+    options: &TimedOptions,
+    text: &str,
+    parameters: &[(&str, &str)],
+) -> Vec<(u64, EventKind, u64)> {
+    let open = || {
+        let options = Options { format: Some(Format::Csv), has_lives: true, ..Options::default() };
+        let text = Cursor::new(text.to_string());
+        Trace::from_stream(Box::new(text), "test", &options).expect("it is a trace")
+    };
+    let given: Vec<_> =
+        parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let policy = terrace_policies::create("pinned", &options.view(), &given).expect("legal");
+    let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
+    let (replay, shown) = (TimedReplay::new(options.clone()), Shown::default());
+    let observer: Box<dyn Observer> = Box::new(shown.clone());
+    replay.run_observed(population, open(), policy, Some(observer), &mut |_| {}).expect("readable");
+    let shown = shown.0.lock().expect("never poisoned");
+    shown.iter().filter(|(_, kind, _)| *kind != EventKind::Present).copied().collect()
+}
+
+#[test]
+fn a_policy_is_shown_stat_and_sync_where_it_asks() {
+    let text = "time,id,size,op\n0,1,1000,write\n1,1,0,stat\n2,1,0,sync\n3,1,1000,read\n";
+    let kinds = |parameters: &[(&str, &str)]| -> Vec<EventKind> {
+        shown(&options(MIB), text, parameters).iter().map(|(_, kind, _)| *kind).collect()
+    };
+    use EventKind::{Create, Read, Stat, Sync, Write};
+    assert_eq!(kinds(&[]), [Create, Write, Read]);
+    assert_eq!(kinds(&[("all_events", "on")]), [Create, Write, Stat, Sync, Read]);
+}
+
+#[test]
+fn a_policy_is_shown_a_request_before_or_after_it_is_answered() {
+    // It takes ten seconds; the policy is called every 0.1 s.
+    let text = format!("time,id,size,op\n0,1,{},read\n", 100 * MIB);
+    let seen = |post_events| {
+        let options = TimedOptions { post_events, ..options(MIB) };
+        let [(when_ns, kind, latency_ns)] = shown(&options, &text, &[])[..] else {
+            panic!("one event")
+        };
+        assert_eq!(kind, EventKind::Read);
+        (when_ns as f64 * 1e-9, latency_ns as f64 * 1e-9)
+    };
+    let (when_s, latency_s) = seen(PostEvents::Before);
+    assert!(when_s < 1.0 && latency_s == 0.0, "{when_s} {latency_s}");
+    let (when_s, latency_s) = seen(PostEvents::After);
+    assert!(when_s >= 9.9 && near(latency_s, 10.0), "{when_s} {latency_s}");
+}
+
 /// Asks for the second tier for everything, whether it is there or not.
 struct Stubborn(Box<dyn Policy>);
 

@@ -74,7 +74,7 @@ pub(super) fn tunables(
             None => match known.iter().find(|tunable| tunable.name == *name) {
                 Some(tunable) => tunable.clone(),
                 None => {
-                    let reason = format!("nobody knows its values: say {name}=LEAST..MOST");
+                    let reason = format!("its values are not known: give {name}=LEAST..MOST");
                     return wrong(ErrorKind::Invalid, name, reason);
                 }
             },

@@ -46,7 +46,7 @@ impl Lost {
         match format {
             Format::Terrace => {
                 if self.has_clients {
-                    let instead = match tells.latencies {
+                    let instead = match tells.latencies && self.has_latencies {
                         true => "what overlapped is taken for that of several",
                         false => "everything is taken for that of one",
                     };

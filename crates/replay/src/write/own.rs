@@ -58,6 +58,8 @@ impl Own {
             Operation::Close => EventKind::Close,
             Operation::SetLength => EventKind::SetLen,
             Operation::Delete => EventKind::Delete,
+            Operation::Stat => EventKind::Stat,
+            Operation::Sync => EventKind::Sync,
         };
         match kind {
             EventKind::Read | EventKind::Write => *size = end_bytes.max(*size),

@@ -9,25 +9,24 @@ use std::time::Duration;
 
 use terrace_core::units::format_duration;
 use terrace_core::{
-    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Placer,
-    Policy, Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View, panic_text,
+    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Interest, Outcome, Parameter,
+    Placer, Policy, Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, View, panic_text,
 };
 use terrace_policies::calls::Call;
 use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
-use super::recording;
 use super::witness::Witness;
+use super::{recording, tier_views};
 use crate::Tactics;
-use crate::account::Class;
-use crate::catalog::Write;
+use crate::catalog::map::Write;
+use crate::migrate::notices::EventTeller;
 use crate::report::{DecisionReport, ParameterReport, PolicyReport};
-use crate::ring::Change;
 use crate::shadow::{ACTIONS_MAX, DECISIONS_MAX, Newcomer, Post, Shadow, describe};
 use crate::shared::Shared;
 use crate::shared::desk::{Command, Reply};
 use crate::shared::moves::{MoveRequest, MoveWish};
 use crate::shared::placing::{Published, Standing};
-use crate::tell::EventTeller;
+use crate::watch::ring::Change;
 
 /// Wishes for tiers or slots that never existed, until a policy counts as broken …
 const NONSENSE_MAX: u64 = 10_000;
@@ -45,6 +44,8 @@ const REST_NS_MAX: u64 = 10_000_000;
 /// The policy, what it sees, and what became of its wishes.
 pub(crate) struct Mind {
     tactics: Tactics,
+    /// The optional kinds of events that it asked for.
+    interest: Interest,
     /// Of its placers.
     standing: Arc<Standing>,
     view: View,
@@ -132,6 +133,7 @@ impl Mind {
         load_segments(shared, &mut view, &mut objects)?;
         Ok(Self {
             tactics,
+            interest: Interest::NONE,
             standing: Arc::default(),
             view,
             objects,
@@ -192,8 +194,16 @@ impl Mind {
         shared.tell_policy(&self.tactics.name, "replaced", || why.clone());
         self.record_policy(shared, self.tactics.policy.parameters(), Cause::Fallback { why });
         self.standing = Arc::default();
+        self.set_posting(shared, Interest::NONE);
         self.publish_placer(shared, self.tactics.policy.placer());
         self.publish_report(shared, None);
+    }
+
+    /// Has accesses posted as this policy and the one in its shadow want them.
+    fn set_posting(&mut self, shared: &Shared, interest: Interest) {
+        self.interest = interest;
+        let beside = shared.desk.with_shadow(Shadow::interest).unwrap_or(Interest::NONE);
+        shared.posting.set(interest.or(beside), self.tactics.post_events);
     }
 
     /// Shows the policy what exists, and takes its first placer.
@@ -241,6 +251,8 @@ impl Mind {
         if let Some(created) = created {
             self.show_shadow(shared, &events, created);
         }
+        // Some may be there for the policy in the shadow alone.
+        events.retain(|event| self.interest.takes(event.kind));
         events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
         self.rounds += 1;
         self.counts.rounds += 1;
@@ -304,13 +316,14 @@ impl Mind {
         shared: &Shared,
         mut new: Option<&mut VecDeque<Newcomer>>,
     ) -> Vec<Event> {
+        let settled = shared.mailbox.take_settled();
         let changes = shared.mailbox.take(shared.clock.now_ns());
         let mut events = Vec::with_capacity(changes.len() + self.refused.len() + 1);
         let refused = std::mem::take(&mut self.refused);
-        // Held over all of it: who asks how the recording goes waits a few milliseconds.
+        // Held over all of it: a question about the recording waits a few milliseconds.
         let mut recording = crate::lock(&shared.recording);
         let mut watching = EventTeller::new(shared);
-        let mut benefits = shared.benefits.taker();
+        let mut benefits = shared.benefits.taker(!shared.posting.is_ahead());
         let refused = refused.into_iter().map(|event| (Change::of(event), true));
         let changes = changes.into_iter().map(|change| (change, false));
         for (change, is_refusal) in changes.chain(refused) {
@@ -347,6 +360,21 @@ impl Mind {
                 }
             }
             events.push(event);
+        }
+        for (slot, incarnation) in settled {
+            let Some(&SegmentView { tier, size_bytes, .. }) = self.view.segment(slot, incarnation)
+            else {
+                continue;
+            };
+            refresh_size(shared, &mut self.view, slot);
+            let length_bytes = self.view.segments[slot as usize].size_bytes;
+            if length_bytes != size_bytes {
+                let now_ns = shared.clock.now_ns();
+                let event = Event::new(EventKind::SetLen, slot, incarnation, now_ns);
+                let event = Event { tier, length_bytes, ..event };
+                self.record_state(recording.decisions(), &event);
+                events.push(event);
+            }
         }
         events
     }
@@ -397,7 +425,7 @@ impl Mind {
         }
     }
 
-    /// Records that somebody changed the policy's mind.
+    /// Records that the policy was changed from outside.
     fn record_change(&mut self, shared: &Shared, turn: u64, cause: Cause) {
         if crate::lock(&shared.recording).decisions().is_none() {
             return;
@@ -564,6 +592,7 @@ impl Mind {
                     Shadow::start(*tactics, self.view.clone(), shared.clock.wall_ns())
                 };
                 shared.desk.set_shadow(tactics.map(start).transpose()?);
+                self.set_posting(shared, self.interest);
                 shared.tell_policy(&self.tactics.name, "shadow", || name);
                 Vec::new()
             }
@@ -638,9 +667,11 @@ impl Mind {
 
     /// Publishes the placer and the report.
     fn publish(&mut self, shared: &Shared, turn: u64) {
-        let mind = self
-            .call(shared, turn, Call::Publish, |policy, _| (policy.placer(), policy.parameters()));
-        if let Some((placer, parameters)) = mind {
+        let mind = self.call(shared, turn, Call::Publish, |policy, _| {
+            (policy.placer(), policy.parameters(), policy.interest())
+        });
+        if let Some((placer, parameters, interest)) = mind {
+            self.set_posting(shared, interest);
             self.publish_placer(shared, placer);
             self.publish_report(shared, Some(parameters));
         }
@@ -658,6 +689,7 @@ impl Mind {
             is_dry_run: self.tactics.is_dry_run,
             after_events: self.tactics.after_events,
             every_ns: self.tactics.every.as_nanos() as u64,
+            post_events: self.tactics.post_events.word().into(),
             parameters: parameters.into_iter().map(ParameterReport::from).collect(),
             rounds: self.counts.rounds,
             events: self.counts.events,
@@ -672,28 +704,6 @@ impl Mind {
             decisions: self.decisions.iter().map(|(_, _, decision)| decision.clone()).collect(),
         });
     }
-}
-
-/// The tiers as they are now.
-pub(crate) fn tier_views(shared: &Shared) -> Vec<TierView> {
-    let one = |(index, tier): (usize, &crate::tiers::TierState)| {
-        let (incoming_bytes, outgoing_bytes) = shared.mover.pending_bytes(TierIndex(index as u8));
-        TierView {
-            name: tier.name.clone(),
-            figures: tier.figures,
-            watermarks: tier.watermarks,
-            persistency: tier.capability.persistency,
-            used_bytes: tier.account.bytes(Class::Used),
-            reserved_bytes: tier.account.bytes(Class::Reserved),
-            copy_bytes: tier.account.bytes(Class::Copy),
-            garbage_bytes: tier.account.bytes(Class::Garbage),
-            incoming_bytes,
-            outgoing_bytes,
-            utilisation: tier.utilisation_permille.load(Ordering::Relaxed) as f64 / 1000.0,
-            is_writable: tier.takes_data(),
-        }
-    };
-    shared.tiers.iter().enumerate().map(one).collect()
 }
 
 /// Puts every segment of the catalog into the view.
@@ -743,10 +753,10 @@ fn load_segments(shared: &Shared, view: &mut View, objects: &mut Vec<u64>) -> Re
 /// Takes a segment's length from where it is kept.
 fn refresh_size(shared: &Shared, view: &mut View, slot: Slot) {
     let Some(segment) = view.segments.get_mut(slot as usize) else { return };
-    // Whoever fails here fails again where somebody is told.
+    // An error here comes back where it can be returned.
     let Ok(Some(entry)) = shared.borrow_entry(&segment.key) else { return };
     let live = entry.segments.load();
-    let is_same = |other: &&Arc<crate::entry::Segment>| {
+    let is_same = |other: &&Arc<crate::memory::entry::Segment>| {
         (other.slot, other.incarnation) == (slot, segment.incarnation)
     };
     if let Some(found) = live.iter().find(is_same) {

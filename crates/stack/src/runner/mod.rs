@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mind::Mind;
-pub(crate) use mind::{FALLBACK, fallback, tier_views};
-use terrace_core::{Error, ErrorKind, Result};
+pub(crate) use mind::{FALLBACK, fallback};
+use terrace_core::{Error, ErrorKind, Result, TierIndex, TierView};
 use terrace_trace::Writer;
 
 use crate::Tactics;
@@ -19,6 +19,8 @@ use crate::report::{PolicyReport, ShadowReport};
 use crate::shadow;
 use crate::shared::Shared;
 use crate::shared::desk::{Command, Reply};
+use crate::tiers::account::Class;
+use crate::tiers::list::TierState;
 
 /// What a caller waits beyond the time that one call of the policy may take.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);
@@ -71,7 +73,7 @@ fn live(shared: &Arc<Shared>, mut mind: Mind, turn: u64) {
     }
 }
 
-/// Waits until the policy may be asked again, or somebody wants something of it. Events are taken out
+/// Waits until the policy may be asked again, or there is a command for it. Events are taken out
 /// of the rings meanwhile, so that none of them fills up.
 fn rest(shared: &Shared, mind: &Mind, turn: u64) {
     while shared.desk.is_turn(turn) && !shared.desk.has_commands() {
@@ -199,4 +201,27 @@ pub(crate) fn message(shared: &Shared, kind: &str, body: &[u8]) -> Result<Vec<u8
 /// Calls the policy with everything that happened so far.
 pub(crate) fn run_now(shared: &Shared) -> Result<()> {
     ask(shared, Command::Run).map(drop)
+}
+
+/// The tiers as they are now.
+pub(crate) fn tier_views(shared: &Shared) -> Vec<TierView> {
+    let one = |(index, tier): (usize, &TierState)| {
+        let (incoming_bytes, outgoing_bytes) = shared.mover.pending_bytes(TierIndex(index as u8));
+        TierView {
+            name: tier.name.clone(),
+            figures: tier.figures,
+            watermarks: tier.watermarks,
+            persistency: tier.capability.persistency,
+            used_bytes: tier.account.bytes(Class::Used),
+            reserved_bytes: tier.account.bytes(Class::Reserved),
+            copy_bytes: tier.account.bytes(Class::Copy),
+            // Policies know of no versions; both take room that is not theirs to free.
+            garbage_bytes: tier.account.bytes(Class::Garbage) + tier.account.bytes(Class::Kept),
+            incoming_bytes,
+            outgoing_bytes,
+            utilisation: tier.utilisation_permille.load(Ordering::Relaxed) as f64 / 1000.0,
+            is_writable: tier.takes_data(),
+        }
+    };
+    shared.tiers.iter().enumerate().map(one).collect()
 }

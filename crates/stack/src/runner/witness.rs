@@ -6,7 +6,7 @@ use terrace_trace::{
     About, Cause, ParameterValue, PolicyChange, Round, Snapshot, State, TierState, Waits, Writer,
 };
 
-use crate::ring::Posted;
+use crate::watch::ring::Posted;
 
 /// What the trace needs to know of the policy's thread.
 pub(super) struct Witness<'a> {

@@ -13,8 +13,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use terrace_core::{
-    ActionKind, Actions, Canceller, Error, Event, Result, SegmentView, TierIndex, TierView, View,
-    panic_text,
+    ActionKind, Actions, Canceller, Error, Event, Interest, Result, SegmentView, TierIndex,
+    TierView, View, panic_text,
 };
 
 use self::world::World;
@@ -30,7 +30,7 @@ pub(crate) const ACTIONS_MAX: usize = 100_000;
 /// Rounds that a shadow may be behind.
 const BEHIND_MAX: usize = 256;
 
-/// A segment that was created, and the size that its application said it will have.
+/// A segment that was created, and the size that its application announced.
 pub(crate) type Newcomer = (SegmentView, Option<u64>);
 
 /// What happened since the round before.
@@ -48,6 +48,7 @@ pub(crate) struct Shadow {
     posts: SyncSender<Post>,
     report: Arc<Mutex<ShadowReport>>,
     canceller: Option<Canceller>,
+    interest: Interest,
 }
 
 impl Shadow {
@@ -61,6 +62,7 @@ impl Shadow {
         };
         let report = Arc::new(Mutex::new(report));
         let canceller = tactics.policy.canceller();
+        let interest = tactics.policy.interest();
         let life = Life {
             tactics,
             world: World::new(view),
@@ -71,7 +73,15 @@ impl Shadow {
             .name("terrace-shadow".into())
             .spawn(move || life.run(&taken))
             .map_err(|error| Error::from_io("start the shadow's thread", error))?;
-        Ok(Self { posts, report, canceller })
+        Ok(Self { posts, report, canceller, interest })
+    }
+
+    /// The optional kinds of events that it asks for, until it has ended.
+    pub(crate) fn interest(&self) -> Interest {
+        match crate::lock(&self.report).ended {
+            Some(_) => Interest::NONE,
+            None => self.interest,
+        }
     }
 
     /// Shows it what happened; never waits.
@@ -113,7 +123,7 @@ struct Life {
 }
 
 impl Life {
-    /// Until nobody shows anything any more, or the policy fails.
+    /// Until its sender is dropped, or the policy fails.
     fn run(mut self, posts: &Receiver<Post>) {
         let lived = catch_unwind(AssertUnwindSafe(|| {
             self.introduce();

@@ -158,6 +158,11 @@ impl World {
                 self.score.access(&self.view.tiers, tier, &event);
                 event.tier = tier;
             }
+            EventKind::Stat | EventKind::Sync => {
+                if let Some(segment) = self.view.segment(event.slot, event.incarnation) {
+                    event.tier = segment.tier;
+                }
+            }
             _ => {}
         }
         let is_change =

@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard};
 use terrace_core::{Event, EventKind, Figures, Key, Slot, TierIndex, View};
 
 use crate::hash::Numbers;
-use crate::ring::Posted;
-use crate::tiers::Tiers;
+use crate::tiers::list::Tiers;
+use crate::watch::ring::Posted;
 
 /// Accesses of a tier from which on its own speed counts, not only its figures.
 const ACCESSES_MIN: u64 = 100;
@@ -91,9 +91,10 @@ pub(crate) struct Benefits {
 }
 
 impl Benefits {
-    /// Takes note of events while it is held.
-    pub(crate) fn taker(&self) -> Taker<'_> {
-        Taker { by_slot: crate::lock(&self.by_slot) }
+    /// Takes note of events while it is held. Accesses that are posted before their I/O tell nothing about
+    /// how long it takes: `has_latencies` is false then, and they count for nothing.
+    pub(crate) fn taker(&self, has_latencies: bool) -> Taker<'_> {
+        Taker { by_slot: crate::lock(&self.by_slot), has_latencies }
     }
 
     /// The tallies that may be of the last move of a segment.
@@ -131,6 +132,7 @@ impl Benefits {
 /// Follows events.
 pub(crate) struct Taker<'a> {
     by_slot: MutexGuard<'a, HashMap<Slot, Moved, Numbers>>,
+    has_latencies: bool,
 }
 
 impl Taker<'_> {
@@ -167,7 +169,7 @@ impl Taker<'_> {
     fn access(&mut self, view: &View, posted: &Posted) {
         let event = &posted.event;
         // At the end of an object no tier is asked.
-        if self.by_slot.is_empty() || event.length_bytes == 0 {
+        if self.by_slot.is_empty() || event.length_bytes == 0 || !self.has_latencies {
             return;
         }
         let Some(moved) = self.known(event) else { return };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Between those who ask and the policy's thread: commands, answers, and whose turn it is.
+//! Between callers and the policy's thread: commands, answers, and which of them has its turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use terrace_core::{Canceller, Result};
+use terrace_core::{Canceller, PostEvents, Result};
 use terrace_policies::calls::{Call, Calls};
 use terrace_trace::Writer;
 
@@ -100,7 +100,7 @@ impl Desk {
         let _ = self.turn.compare_exchange(turn, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Nobody's turn: a thread that still runs touches nothing when it returns.
+    /// No thread's turn: a thread that still runs touches nothing when it returns.
     pub(crate) fn abandon(&self) {
         self.turn.store(0, Ordering::Release);
     }
@@ -165,6 +165,7 @@ fn empty_report() -> PolicyReport {
         is_dry_run: false,
         after_events: 0,
         every_ns: 0,
+        post_events: PostEvents::After.word().into(),
         parameters: Vec::new(),
         rounds: 0,
         events: 0,

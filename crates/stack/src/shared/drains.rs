@@ -12,7 +12,7 @@ use crate::report::Stuck;
 /// First pause after a look at all objects that left something.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// Who moves away what a closed tier holds.
+/// What moves away what a closed tier holds.
 #[derive(Debug, Default)]
 pub(crate) struct Drains {
     pub(crate) state: Mutex<State>,

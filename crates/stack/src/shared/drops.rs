@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Superseded files: deleted once their end is durable in the catalog and nobody reads them.
+//! Superseded files: deleted once their end is durable in the catalog and their readers are gone.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::catalog::GarbageRow;
-use crate::site::Site;
+use crate::catalog::map::GarbageRow;
+use crate::memory::site::Site;
 
 /// A file that is to be deleted, accounted as garbage.
 #[derive(Clone, Debug)]
@@ -20,18 +20,20 @@ pub(crate) struct Drop {
 pub(crate) struct Drops {
     pub(crate) waiting: Mutex<Vec<Drop>>,
     pub(crate) added: Condvar,
-    /// Nobody waits any more.
+    /// Nothing waits any more.
     is_over: AtomicBool,
     /// One at a time deletes, so that `run` returns only when what it saw was tried.
     pub(crate) running: Mutex<()>,
     pub(crate) has_failed: AtomicBool,
+    /// When it is looked again for kept files whose time is over, by the clock.
+    pub(crate) next_expiry_ns: AtomicU64,
 }
 
 /// Pause after something could not be deleted.
 const RETRY: Duration = Duration::from_millis(50);
 
 impl Drops {
-    /// Takes files to delete. Whoever may still read one has a reference to its site.
+    /// Takes files to delete. Every possible reader has a reference to its site.
     pub(crate) fn add(&self, drops: Vec<Drop>) {
         if !drops.is_empty() {
             crate::lock(&self.waiting).extend(drops);
@@ -52,7 +54,7 @@ impl Drops {
         }
     }
 
-    /// Ends the waiting, and that of whoever comes later.
+    /// Ends the waiting, now and for later threads.
     pub(crate) fn end(&self) {
         let waiting = crate::lock(&self.waiting);
         self.is_over.store(true, Ordering::Release);

@@ -14,11 +14,12 @@ pub(crate) mod placing;
 pub(crate) mod promises;
 pub(crate) mod recording;
 pub(crate) mod scrubbing;
+pub(crate) mod turns;
 pub(crate) mod written;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -38,24 +39,26 @@ use self::recording::Recording;
 use self::scrubbing::Scrubbing;
 use self::written::Written;
 use crate::Settings;
-use crate::account::Class;
-use crate::catalog::Catalog;
-use crate::entries::Entries;
-use crate::entry::{Accounted, Entry, Segment};
-use crate::guard::Parking;
-use crate::leases::Leases;
-use crate::log::Opening;
-use crate::ring::{Change, Mailbox, Posted, Took};
-use crate::site::{Location, Pending, Site};
-use crate::slots::Slots;
-use crate::sparse::Others;
-use crate::thrift;
-use crate::tiers::{TierState, Tiers};
-use crate::turns::Turns;
-use crate::usage::Usages;
+use crate::catalog::far_log::FarLog;
+use crate::catalog::log::Opening;
+use crate::catalog::low_space;
+use crate::catalog::map::Catalog;
+use crate::memory::entries::Entries;
+use crate::memory::entry::{Accounted, Entry, Segment};
+use crate::memory::guard::Parking;
+use crate::memory::leases::Leases;
+use crate::memory::site::{Location, Pending, Site};
+use crate::memory::sparse::Others;
+use crate::memory::usage::Usages;
+use crate::shared::turns::Turns;
+use crate::tiers::account::Class;
+use crate::tiers::list::{TierState, Tiers};
+use crate::watch::posting::Posting;
+use crate::watch::ring::{Change, Mailbox, Posted, Took};
+use crate::watch::slots::Slots;
 use crate::watch::{Fill, Watches};
 
-/// Open tier files that are kept when nobody uses them; each is a descriptor.
+/// Unused tier files that are kept open; each is a descriptor.
 const IDLE_FILES_MAX: usize = 1024;
 
 /// Everything of one open stack.
@@ -80,18 +83,19 @@ pub(crate) struct Shared {
     pub(crate) entries: Entries,
     pub(crate) parking: Parking,
     pub(crate) leases: Arc<Leases>,
-    /// What somebody may write to past the stack.
+    /// What may be written to past the stack.
     pub(crate) written: Written,
     /// What has room promised behind its end.
     pub(crate) promises: Promises,
     /// Drafts that were neither published nor discarded, by number.
     pub(crate) drafts: Mutex<BTreeMap<u64, Arc<Entry>>>,
-    /// For operations that are to be seen whole; nobody else takes one.
+    /// For operations with atomicity; no others take one.
     pub(crate) turns: Turns,
     pub(crate) slots: Slots,
     pub(crate) usages: Usages,
     pub(crate) scrubbing: Scrubbing,
     pub(crate) mailbox: Mailbox,
+    pub(crate) posting: Posting,
     pub(crate) placer: ArcSwap<Published>,
     pub(crate) attendant: Attendant,
     pub(crate) desk: Desk,
@@ -107,10 +111,16 @@ pub(crate) struct Shared {
     pub(crate) unsettled: Mutex<Vec<Arc<Entry>>>,
     /// Objects that were open and may keep their files open; the oldest first.
     pub(crate) idle: Mutex<VecDeque<Weak<Entry>>>,
+    /// The catalog's log on a shared tier, where it has one.
+    pub(crate) far: RwLock<Option<Arc<dyn FarLog>>>,
+    /// Why another machine owns the store now.
+    pub(crate) fenced: OnceLock<String>,
+    /// Superseded files with the bytes of the last sync at level `shared`, by object.
+    pub(crate) retained: Mutex<HashMap<u64, Vec<drops::Drop>>>,
     pub(crate) is_closing: AtomicBool,
     /// The catalog may say something else than memory: nothing may be written any more.
     pub(crate) is_broken: AtomicBool,
-    /// Whether a sync failed: nobody knows what its device has, also where a later one succeeds.
+    /// Whether a sync failed: the state of its device is unknown, also where a later one succeeds.
     pub(crate) has_failed_sync: AtomicBool,
     pub(crate) opened_clock_ns: u64,
     /// When utilisation was last computed, and the busy time of each tier until then.
@@ -158,13 +168,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses what a closing store takes no more. Whoever changes an object looks again inside its
-    /// guard or its locks: a close waits for those who are inside, and then notes how long objects are.
+    /// Refuses what a closing store takes no more. A change of an object looks again inside its
+    /// guard or its locks: a close waits for operations inside, and then notes how long objects are.
     ///
     /// # Errors
     ///
     /// `Busy` where the store closes.
     pub(crate) fn check_open(&self, operation: &'static str) -> Result<()> {
+        self.check_owner(operation)?;
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Busy, operation).because("the store is closing"));
         }
@@ -173,7 +184,7 @@ impl Shared {
 
     /// Refuses what grows where the disk of the catalog has room only for what makes room.
     pub(crate) fn check_room(&self, operation: &'static str) -> Result<()> {
-        if self.catalog.kv().has_room() { Ok(()) } else { Err(thrift::refusal(operation)) }
+        if self.catalog.kv().has_room() { Ok(()) } else { Err(low_space::refusal(operation)) }
     }
 
     /// Asks the placer. Where it fails, takes too long or names no tier, it is the first tier, as the
@@ -267,6 +278,36 @@ impl Shared {
         self.mailbox.post(Posted { event, guard_ns: took.guard_ns, stack_ns: took.stack_ns });
     }
 
+    /// Does what a caller asks of an object as a whole. Where the policy asks for events of this kind,
+    /// `post` gets the time at which it began and how long it took, before or after it.
+    #[inline]
+    pub(crate) fn with_event<T>(
+        &self,
+        kind: EventKind,
+        post: impl FnOnce(u64, Took),
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if !self.posting.takes(kind) {
+            return act();
+        }
+        let began_ns = self.clock.now_ns();
+        if self.posting.is_ahead() {
+            post(began_ns, Took::default());
+            return act();
+        }
+        let done = act()?;
+        post(began_ns, Took::of(self.clock.now_ns() - began_ns));
+        Ok(done)
+    }
+
+    /// Posts an event for each segment of an object, about all of its bytes.
+    pub(crate) fn post_all(&self, kind: EventKind, entry: &Entry, time_ns: u64, took: Took) {
+        for segment in entry.segments.load().iter() {
+            let tier = self.reachable(&segment.location.load_full()).place.tier;
+            self.post(kind, segment, tier, time_ns, (0, 0), took);
+        }
+    }
+
     /// Posts a change of where a segment is, or whether.
     pub(crate) fn post_change(&self, kind: EventKind, segment: &Segment, tier: TierIndex) {
         if self.is_bare {
@@ -277,7 +318,7 @@ impl Shared {
         self.mailbox.post_change(Change::of(event));
     }
 
-    /// Gives a segment its slot; none where nobody looks.
+    /// Gives a segment its slot; none where no policy looks.
     pub(crate) fn slot(&self, object_id: u64, segment: u32) -> (u32, u32) {
         if self.is_bare {
             (terrace_core::SLOT_NONE, 0)
@@ -312,7 +353,7 @@ impl Shared {
     }
 
     /// Lets go of an object that was deleted: its length is of no use, and its files stay as long as
-    /// somebody has it.
+    /// they are referenced.
     pub(crate) fn forget_unflushed(&self, entry: &Entry) {
         if entry.is_dirty.load(Ordering::Acquire) {
             crate::lock(&self.unflushed).remove(&entry.object_id);
@@ -366,7 +407,7 @@ impl Shared {
     /// its length.
     pub(crate) fn trim_room(&self, entry: &Arc<Entry>, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
-        // Whoever opened it meanwhile may have asked for room that he has not filled yet. Writers
+        // A caller that opened it meanwhile may have asked for room that it has not filled yet. Writers
         // ask under this lock and only while the object is open; a closing store lets none write.
         let is_used = entry.is_open() || segment.holds.is_written();
         let may_be_written = is_used && !self.is_closing.load(Ordering::Acquire);
@@ -405,7 +446,7 @@ impl Shared {
     }
 
     /// Gives back what was reserved beyond the new end of a segment that was cut. Its gate is
-    /// closed: whoever took room before looks again.
+    /// closed: a caller that took room before looks again.
     pub(crate) fn trim_cut(&self, entry: &Arc<Entry>, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
         // Without a policy, writers pass no gate.
@@ -424,7 +465,6 @@ impl Shared {
         // Behind a close nothing is written any more, also not where it would fit; the next opening
         // takes again what was promised.
         let is_closing = self.is_closing.load(Ordering::Acquire);
-        let before = segment.amount();
         self.look(entry, segment, accounted);
         let (amount, has) = (segment.amount(), accounted.total());
         let reach = amount + segment.behind();
@@ -440,9 +480,6 @@ impl Shared {
             segment.set_allocated(Some(amount));
         } else {
             segment.room_bytes.store(if is_closing { 0 } else { reach }, Ordering::Release);
-        }
-        if amount != before {
-            self.note_unflushed(entry);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use terrace_core::{Key, Outcome, Slot, TierIndex};
 
-use crate::endings::Endings;
+use crate::watch::endings::Endings;
 
 /// Longest wait for a migration at a time.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ impl MoveWish {
     }
 }
 
-/// Who wants what moved where.
+/// Which party wants what moved where.
 #[derive(Clone, Debug)]
 pub(crate) struct MoveRequest {
     pub(crate) key: Key,
@@ -48,9 +48,9 @@ pub(crate) struct MoveRequest {
     pub(crate) reason: String,
     /// `user`, or the policy by name.
     pub(crate) by: String,
-    /// Seconds that it is expected to save; 0 where nobody said.
+    /// Seconds that it is expected to save; 0 where that is not given.
     pub(crate) benefit_s: f64,
-    /// The slot that was meant; `None` from people, who mean what the key names.
+    /// The slot that was meant; `None` from users, whose request names a key.
     pub(crate) slot: Option<(Slot, u32)>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Move {
     pub(crate) from: TierIndex,
     pub(crate) size_bytes: u64,
     pub(crate) copied_bytes: AtomicU64,
-    /// When watchers were last told how far it is.
+    /// When watchers last got its progress.
     pub(crate) told_ns: AtomicU64,
     pub(crate) is_cancelled: AtomicBool,
     pub(crate) progress: Mutex<Progress>,

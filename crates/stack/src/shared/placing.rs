@@ -91,7 +91,7 @@ pub(crate) struct Attendant {
     line: Mutex<Option<Line>>,
 }
 
-/// The way to a thread; it ends when nobody has one any more.
+/// The way to a thread; it ends when all of them are dropped.
 #[derive(Clone)]
 struct Line {
     questions: Sender<Question>,
@@ -104,7 +104,7 @@ struct Call {
     standing: Arc<Standing>,
 }
 
-/// A placement that owns what it is about: whoever asks may have gone on when it is looked at.
+/// A placement that owns what it is about: the caller may have gone on when it is looked at.
 struct Question {
     published: Arc<Published>,
     key: Key,
@@ -174,7 +174,7 @@ impl Attendant {
     }
 
     /// Gives a call up that does not come back, and leaves its thread to it. That keeps the code it is in
-    /// loaded. Where the machine was merely too busy to make the call, nobody is to blame.
+    /// loaded. Where the machine was merely too busy to make the call, the policy is not to blame.
     fn look_at(&self, line: &Line, now_ns: u64) {
         let held = crate::lock(&line.call);
         let Some(call) = &*held else { return };
@@ -206,7 +206,7 @@ fn attend(asked: &Receiver<Question>, calls: &Mutex<Option<Call>>, clock: &dyn C
         });
         *crate::lock(calls) = None;
         published.standing.count(clock.now_ns().saturating_sub(began_ns));
-        // Whoever asked may have gone on without.
+        // The caller may have gone on without.
         let _ = question.answer.send(placed);
     }
 }

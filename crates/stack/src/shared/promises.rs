@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::{Key, Result};
 
-use crate::catalog::{Catalog, Write};
-use crate::codec::{Reader, Writer};
-use crate::entry::{Entry, Segment};
+use crate::catalog::codec::{Reader, Writer};
+use crate::catalog::map::{Catalog, Write};
+use crate::memory::entry::{Entry, Segment};
 
 const PROMISED: u8 = b'r';
 const VERSION: u8 = 1;
@@ -71,7 +71,7 @@ impl PromiseRow {
         let key = input.text()?;
         let key = Key::parse(&key).map_err(|_| input.wrong("its key is illegal"))?;
         let count = input.u32()?;
-        if count > crate::record::SEGMENTS_MAX {
+        if count > crate::catalog::record::SEGMENTS_MAX {
             return Err(input.wrong("its number of segments is out of bounds"));
         }
         let mut ends = Vec::new();
@@ -140,7 +140,7 @@ pub(crate) fn rows(catalog: &Catalog) -> Result<HashMap<u64, PromiseRow>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Record;
+    use crate::catalog::record::Record;
     use terrace_core::{Hint, Layout, Persistency};
 
     fn key() -> Key {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(Debug, Default)]
 pub(crate) struct Scrubbing {
     pub(crate) running: Mutex<()>,
-    /// Somebody asks for a scrub: the one in the background lets go.
+    /// A scrub is requested: the one in the background lets go.
     pub(crate) is_asked: AtomicBool,
     pub(crate) is_running: AtomicBool,
     /// Before this time nothing is due, nanoseconds since 1970.

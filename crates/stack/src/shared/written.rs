@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::entry::Entry;
+use crate::memory::entry::Entry;
 
 /// First and longest pause between two looks whether anybody can still write to a file: a kernel
 /// closes its files a moment after the program does, and a mapping stays for hours.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The objects of a stack that somebody may write to past it, by number. They stay in memory.
+/// The objects of a stack that may be written to past it, by number. They stay in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     all: Mutex<HashMap<u64, Object>>,
@@ -33,8 +33,8 @@ struct Look {
 }
 
 impl Written {
-    /// Notes an object that is held for writing; false, and nothing is noted, where `is_over` says
-    /// so. Whoever looks whether [anything is noted](Written::is_any) after `is_over` has become
+    /// Notes an object that is held for writing; false, and nothing is noted, where `is_over` returns
+    /// true. A look whether [anything is noted](Written::is_any) after `is_over` has become
     /// true finds it.
     pub(crate) fn add(&self, entry: &Arc<Entry>, is_over: impl FnOnce() -> bool) -> bool {
         let mut all = crate::lock(&self.all);
@@ -53,7 +53,7 @@ impl Written {
         }
     }
 
-    /// Nobody can write to it past the stack any more.
+    /// It can no longer be written to past the stack.
     pub(crate) fn remove(&self, object_id: u64) {
         let removed = crate::lock(&self.all).remove(&object_id);
         // The last reference may close files: behind the lock.

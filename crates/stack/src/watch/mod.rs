@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What happens in a stack, told to whoever watches.
+//! What a running stack is observed by: notices for watchers, events for the policy, and counters.
 //!
-//! Every watcher has a queue of bounded length. Whoever has something to tell never waits for a
-//! watcher: where a queue is full, its oldest notices make room and are counted. Where nobody
-//! watches, telling is one relaxed load.
+//! Owns the queues of watchers, the rings from threads that do I/O to the policy (`ring`) with what is posted
+//! to them (`posting`), the numbers of
+//! segments that policies use (`slots`), counters of time and failures (`ledger`) and of ended migrations
+//! (`endings`). Locks: each is taken last, and no other lock is taken while one is held.
+//!
+//! Every watcher has a queue of bounded length. A notice never waits for a
+//! watcher: where a queue is full, its oldest notices make room and are counted. Where there is
+//! no watcher, a notice costs one relaxed load.
 
+pub(crate) mod endings;
+pub(crate) mod ledger;
 mod notice;
+pub(crate) mod posting;
+pub(crate) mod ring;
+pub(crate) mod slots;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,10 +35,10 @@ const WATCHERS_MAX: usize = 16;
 /// Memory for what waits for one watcher, about.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
-/// Who watches.
+/// The watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// What anybody wants to be told, a bit for each kind.
+    /// What any watcher wants, a bit for each kind.
     wanted: AtomicU32,
     state: Mutex<State>,
 }
@@ -53,14 +63,14 @@ struct Waiting {
     bytes: usize,
     /// Number of the last one that came.
     last_number: u64,
-    /// How many were thrown away since the watcher last heard of that, …
+    /// How many were thrown away since the watcher last got that number, …
     lost: u64,
     /// … and the number and time of the last of them.
     last_lost: (u64, u64),
     is_closed: bool,
 }
 
-/// What happened, for all who are told.
+/// What happened, for all watchers that get it.
 #[derive(Debug)]
 struct Told {
     wall_ns: u64,
@@ -68,14 +78,14 @@ struct Told {
 }
 
 impl Watches {
-    /// Whether anybody wants to be told of this.
+    /// Whether any watcher wants this.
     #[inline]
     pub(crate) fn wants(&self, kind: NoticeKind) -> bool {
         self.wanted.load(Ordering::Relaxed) & kind.bit() != 0
     }
 
-    /// Tells of something that is about one object, or about all. `what` is only made where
-    /// somebody wants it.
+    /// Sends what is about one object, or about all. `what` is only made where
+    /// a watcher wants it.
     pub(crate) fn tell(
         &self,
         kind: NoticeKind,
@@ -168,7 +178,7 @@ impl Queue {
     }
 }
 
-/// Is told what happens, from the moment it is made until it is dropped.
+/// Gets what happens, from the moment it is made until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
     watches: Arc<Watches>,
@@ -180,7 +190,7 @@ impl Watcher {
     ///
     /// # Errors
     ///
-    /// `Unreachable` once the store is closed and everything that happened before was told.
+    /// `Unreachable` once the store is closed and everything that happened before was returned.
     pub fn next(&self, longest: Duration) -> Result<Option<Notice>> {
         let waiting = crate::lock(&self.queue.waiting);
         let is_quiet = |waiting: &mut Waiting| {

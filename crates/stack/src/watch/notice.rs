@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a watcher is told; every type is data that can cross a socket.
+//! What a watcher gets; every type is data that can cross a socket.
 
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ pub enum NoticeKind {
     Policy,
     /// What scrubs found and mended.
     Scrub,
-    /// What applications do, as the policy sees it. Told only to who asks for it.
+    /// What applications do, as the policy sees it. Sent only on request.
     Events,
 }
 
@@ -62,7 +62,7 @@ impl FromStr for NoticeKind {
     }
 }
 
-/// What a watcher wants to be told.
+/// Which notices a watcher wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchFilter {
     /// Of these kinds.
@@ -100,7 +100,7 @@ impl WatchFilter {
     }
 }
 
-/// Something that happened, as one watcher is told of it.
+/// Something that happened, as one watcher gets it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Notice {
     /// Counts what passes the watcher's filter, from 1 on. Where the watcher was too slow for
@@ -176,7 +176,7 @@ pub struct MigrationNotice {
     pub from: String,
     /// The tier it goes to.
     pub to: String,
-    /// Who wants it: `user`, `policy NAME`, `drain`.
+    /// What wants it: `user`, `policy NAME`, `drain`.
     pub by: String,
     /// Why, as they say.
     pub reason: String,

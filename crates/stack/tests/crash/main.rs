@@ -201,6 +201,25 @@ fn nothing_promised_is_lost_above_a_tier_of_whole_objects() {
     }
 }
 
+/// It keeps what leaves it, so that every file that is superseded has more steps.
+#[test]
+fn nothing_promised_is_lost_above_a_tier_that_keeps_versions() {
+    const WEEK: Duration = Duration::from_secs(7 * 86_400);
+    for level in [Persistency::Process, Persistency::Storage] {
+        crash_everywhere_in(|| World::two().whole("slow").keeping("slow", WEEK), level, WHOLE);
+        crash_everywhere_in(|| World::two().framed("slow").keeping("slow", WEEK), level, WHOLE);
+    }
+}
+
+/// Its objects are framed, over a directory and over a service.
+#[test]
+fn nothing_promised_is_lost_above_a_tier_of_framed_objects() {
+    for level in [Persistency::Process, Persistency::Storage] {
+        crash_everywhere_in(|| World::two().framed("slow"), level, WHOLE);
+        crash_everywhere_in(|| World::two().whole("slow").framed("slow"), level, WHOLE);
+    }
+}
+
 #[test]
 fn nothing_promised_is_lost_where_whole_tiers_are_synced() {
     for level in LEVELS {
@@ -216,10 +235,10 @@ fn a_crash_in_a_put_leaves_the_old_value_or_the_new() {
     }
 }
 
-/// Steps of changes of the tiers, which `tests/tiers.rs` tries, and of holding files, which
-/// `tests/held.rs` does.
+/// Steps of changes of the tiers, which `tests/tiers.rs` tries, of holding files, which `tests/held.rs` does, and
+/// of keeping them, which `tests/versions.rs` does.
 fn is_tried_elsewhere(name: &str) -> bool {
-    ["add.", "drain.", "remove.", "hold."].iter().any(|prefix| name.starts_with(prefix))
+    ["add.", "drain.", "remove.", "hold.", "keep."].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Crashes that leave recovery something to do: one at each step that writes in several places.

@@ -5,13 +5,14 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use crate::common::crashing::{Crash, Crashing};
 use crate::common::expected::Expected;
 use crate::common::hooked::{Call, Verdict};
 use crate::common::pattern::{stamped, versions};
 use crate::common::world::{World, assert_sound, key, migrate, problems_at_rest, put};
 use terrace_core::{
-    Backend, BackendExt, ErrorKind, Hint, Identity, Key, ObjectExt, Op, Open, Persistency, Request,
-    Role, Semantics, TierIndex,
+    Access, Backend, BackendExt, ErrorKind, Hint, Identity, Key, ObjectExt, Op, Open, Persistency,
+    Request, Role, Semantics, TierIndex,
 };
 use terrace_stack::report::CheckReport;
 use terrace_stack::{MoveKind, Stack};
@@ -135,6 +136,27 @@ fn a_wrong_identity_is_found() {
     }
     disk.set_identity(&file, &right).expect("sets");
     assert_sound(&world, &stack);
+}
+
+/// Also for a check that may not recover the store.
+#[test]
+fn what_a_crash_left_unfinished_is_no_problem() {
+    let world = World::two();
+    let stack = world.create();
+    world.failpoints().arm(&Crashing { failpoint: "create.file".into(), visit: 1 });
+    let made = stack.open(&key("made"), &Open::create_new());
+    assert!(made.is_err() && world.failpoints().is_alive().is_err(), "it died");
+    drop((made, stack));
+    world.crash(Crash::Process);
+    let reader = world.open_with(|parts| parts.settings.access = Access::Read);
+    let check = reader.check(true, &mut |_, _| {}).expect("checks");
+    assert!(check.problems.is_empty(), "{check:?}");
+    assert!(check.notes.iter().any(|note| note.kind == "unfinished-file"), "{check:?}");
+    drop(reader);
+    let stack = world.open();
+    assert_sound(&world, &stack);
+    let check = stack.check(true, &mut |_, _| {}).expect("checks");
+    assert!(check.notes.is_empty(), "it is deleted: {check:?}");
 }
 
 #[test]

@@ -350,6 +350,22 @@ fn cuts_beside_reads_and_writes_are_no_damage() {
     }
 }
 
+/// Growing leaves a hole behind a cut, which is found with the last close: after the record was written.
+#[test]
+fn a_hole_found_after_the_record_was_written_is_in_the_next_one() {
+    for world in worlds() {
+        let stack = world.create();
+        let name = key("cut");
+        put(&stack, &name, &[7; WHOLE]);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        object.set_len(LEFT as u64).expect("cuts");
+        object.set_len(WHOLE as u64).expect("grows");
+        assert_eq!(kinds(&stack), [""; 0], "also writes the record");
+        drop(object);
+        assert_sound(&world, &stack);
+    }
+}
+
 /// For whoever reads or writes the file of a tier himself, its end is the object's.
 #[test]
 fn a_file_that_lost_its_tail_is_neither_lent_nor_held() {

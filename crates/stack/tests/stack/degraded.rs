@@ -64,6 +64,28 @@ fn without_the_switch_a_missing_tier_is_refused() {
 }
 
 #[test]
+fn objects_are_cut_for_a_bounded_tier_that_is_missing() {
+    let world = World::two();
+    end(&world, world.create());
+    let stack = world.open_with(|parts| {
+        pulled(parts);
+        let offline = Offline::new("sim:slow".into(), "it was pulled".into());
+        parts.tiers[1].backend = Arc::new(offline.with_object_bytes_max(10_000));
+    });
+    put(&stack, &key("long"), &[7; 25_000]);
+    assert_eq!(stack.explain(&key("long")).expect("exists").segments.len(), 3);
+    end(&world, stack);
+    // Each of them moves there once the tier is back.
+    world.tier(1).bound_objects(10_000);
+    let stack = world.open();
+    migrate(&stack, &key("long"), SLOW, MoveKind::Move);
+    let segments = stack.explain(&key("long")).expect("exists").segments;
+    assert!(segments.iter().all(|segment| segment.tier == "slow"));
+    assert!(stack.read_all(&key("long")).expect("reads") == [7; 25_000]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
 fn what_is_elsewhere_works_and_what_is_there_says_why_not() {
     let world = store();
     let stack = world.open_with(pulled);

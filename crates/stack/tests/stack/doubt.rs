@@ -20,6 +20,8 @@ const SLOW: usize = 1;
 
 /// What survives a loss of power is chosen by chance; some of so many leave each mixture.
 const SEEDS: u64 = 30;
+/// Most seeds, where none of the first ones has come to what is looked for.
+const SEEDS_MAX: u64 = 1000;
 
 fn rebuild(world: &World, options: &RebuildOptions) -> RebuildReport {
     Stack::rebuild(&world.parts(), options, &mut |_, _| {})
@@ -330,7 +332,11 @@ fn the_present_catalog_decides_even_where_the_store_was_not_recovered() {
 #[test]
 fn no_synced_byte_is_lost_with_power_and_catalog() {
     let mut in_doubt = 0;
-    for seed in 0..SEEDS {
+    // Whether migrations are in a switch at the end of a seed depends on how busy the machine is.
+    for seed in 0..SEEDS_MAX {
+        if seed >= SEEDS && in_doubt > 0 {
+            break;
+        }
         let mut random = terrace_core::Random::new(seed);
         let mut world = World::with(&[
             ("fast", 300_000, Persistency::Storage),

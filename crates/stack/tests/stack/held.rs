@@ -17,7 +17,7 @@ use crate::common::world::{
 };
 use terrace_backends::object::{File as Directory, FileSettings, Rates, Throttle};
 use terrace_core::{
-    Access, ActionKind, Backend, BackendExt, ErrorKind, EventKind, HeldGrowth, Key, Object,
+    Access, ActionKind, Backend, BackendExt, End, ErrorKind, EventKind, HeldGrowth, Key, Object,
     ObjectExt, Open, Outcome, Persistency, Semantics, SystemClock, TierIndex,
 };
 use terrace_stack::{MoveKind, ScrubOptions, Stack, Tier};
@@ -574,6 +574,43 @@ fn a_held_object_stays_in_one_file() {
     assert_eq!(stack.explain(&name).expect("exists").segments.len(), 2);
     drop(object);
     machine.assert_sound(&stack);
+}
+
+/// It cannot go on elsewhere, so the others do.
+#[test]
+fn others_make_room_for_a_held_object() {
+    for access in [Access::Read, Access::Write] {
+        for grow in ["write", "allocate"] {
+            let machine = Directories::with(&[("fast", 16 * MIB), ("slow", ROOMY)]);
+            let stack = machine.create();
+            let others = ["a", "b", "c", "d"].map(key);
+            others.iter().for_each(|name| put(&stack, name, &vec![1; 2 * MIB as usize]));
+            stack.pin(&others[0]).expect("pins");
+            let name = key("held");
+            let object = made(&stack, &name, &vec![7; MIB as usize]);
+            let file = hold(&*object, access);
+            let grown = |end: u64| match grow {
+                "write" => object.write(MIB, &vec![7; (end - MIB) as usize]).map(drop),
+                _ => object.allocate(MIB..end, End::Grows),
+            };
+            grown(13 * MIB).expect("the others go");
+            assert_eq!(object.stat().expect("stats").size_bytes, 13 * MIB, "{access:?}, {grow}");
+            assert_eq!(tier_of(&stack, &name), "fast");
+            assert_eq!(tier_of(&stack, &others[0]), "fast", "it is pinned");
+            // More than all of them have.
+            let error = grown(20 * MIB).expect_err("it is full");
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{access:?}, {grow}");
+            let moved = others.iter().filter(|name| tier_of(&stack, name) == "slow").count();
+            assert!((1..=3).contains(&moved), "{access:?}, {grow}: {moved}");
+            for name in &others {
+                let found = stack.read_all(name).expect("reads");
+                assert!(found == vec![1; 2 * MIB as usize], "{name}");
+            }
+            drop((file, object));
+            await_release(&stack, &name);
+            machine.assert_sound(&stack);
+        }
+    }
 }
 
 #[test]

@@ -6,8 +6,15 @@ use std::sync::Arc;
 use crate::common::scripted::{
     Breakage, PlaceOn, Shared, Step, assert_replaced, assert_store_works, is_replaced, scripted,
 };
-use crate::common::world::{LONG, World, assert_sound, bounded, eventually, key, put};
-use terrace_core::{BackendExt, Clock, Layout, Placed, Placement, Placer, SystemClock, TierIndex};
+use crate::common::world::{
+    LONG, ROOMY, World, assert_sound, bounded, eventually, key, migrate, put,
+};
+use terrace_core::{
+    Backend, BackendExt, Clock, Layout, ObjectExt, Open, Persistency, Placed, Placement, Placer,
+    SystemClock, TierIndex,
+};
+use terrace_stack::MoveKind;
+use terrace_testkit::pattern_bytes;
 
 const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
@@ -119,4 +126,43 @@ fn a_placer_chooses_the_tier() {
     let stack = world.create_with(|parts| parts.tactics = Some(shared.tactics("scripted")));
     put(&stack, &key("cold"), &[1; 10]);
     assert_eq!(stack.explain(&key("cold")).expect("exists").segments[0].tier, "slow");
+}
+
+/// Such as a pool of Ceph.
+#[test]
+fn segments_are_as_short_as_every_tier_needs_them() {
+    let world = World::two();
+    world.tier(1).bound_objects(10_000);
+    let stack = world.create();
+    let data = pattern_bytes(1, 0, 0, 35_000);
+    put(&stack, &key("long"), &data);
+    migrate(&stack, &key("long"), SLOW, MoveKind::Move);
+    let segments = stack.explain(&key("long")).expect("exists").segments;
+    let found: Vec<_> =
+        segments.iter().map(|segment| (segment.tier.as_str(), segment.size_bytes)).collect();
+    assert_eq!(found, [("slow", 10_000), ("slow", 10_000), ("slow", 10_000), ("slow", 5_000)]);
+    assert!(stack.read_all(&key("long")).expect("reads") == data);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_store_with_one_bounded_tier_holds_longer_objects() {
+    let world = World::with(&[("only", ROOMY, Persistency::Storage)]);
+    world.tier(0).bound_objects(10_000);
+    let stack = world.create();
+    let data = pattern_bytes(1, 0, 0, 35_000);
+    put(&stack, &key("long"), &data);
+    let lengths = || -> Vec<_> {
+        let segments = stack.explain(&key("long")).expect("exists").segments;
+        segments.iter().map(|segment| segment.size_bytes).collect()
+    };
+    assert_eq!(lengths(), [10_000, 10_000, 10_000, 5_000]);
+    let object = stack.open(&key("long"), &Open::write()).expect("opens");
+    object.set_len(12_000).expect("cuts");
+    object.write(12_000, &data[12_000..]).expect("writes");
+    object.sync().expect("syncs");
+    drop(object);
+    assert_eq!(lengths(), [10_000, 10_000, 10_000, 5_000]);
+    assert!(stack.read_all(&key("long")).expect("reads") == data);
+    assert_sound(&world, &stack);
 }

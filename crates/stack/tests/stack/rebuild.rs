@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::common::crashing::Crash;
+use crate::common::crashing::{Crash, Crashing};
 use crate::common::world::{
-    ROOMY, World, all_keys, assert_sound, cutting, cutting_where, key, migrate, put,
+    LONG, ROOMY, World, all_keys, assert_sound, cutting, cutting_where, key, migrate, put,
 };
 use terrace_core::{
     Backend, BackendExt, ErrorKind, Identity, Key, KvExt, KvRange, ObjectExt, Open, Persistency,
@@ -76,6 +76,51 @@ fn every_object_comes_back_from_the_tiers_alone() {
 #[test]
 fn every_object_comes_back_from_a_tier_of_whole_objects() {
     assert_comes_back(World::two().whole("slow"));
+}
+
+#[test]
+fn every_object_comes_back_from_a_tier_of_framed_objects() {
+    assert_comes_back(World::two().framed("slow"));
+    assert_comes_back(World::two().whole("slow").framed("slow"));
+}
+
+#[test]
+fn frames_are_not_taken_for_bytes() {
+    let mut world = World::two().framed("slow");
+    end(world.create());
+    world.lose_catalog();
+    let mut parts = world.parts();
+    parts.tiers[1].backend = world.disk_of("slow").open();
+    let error = Stack::rebuild(&parts, &RebuildOptions::default(), &mut |_, _| {});
+    let error = error.expect_err("the settings are missing");
+    assert!(
+        error.kind() == ErrorKind::Denied && error.chain().contains("compress"),
+        "{}",
+        error.chain()
+    );
+    rebuild(&world);
+}
+
+#[test]
+fn an_unfinished_packed_object_is_garbage() {
+    let mut world = World::two().framed("slow");
+    let stack = world.create();
+    put(&stack, &key("moved"), &[3; 300_000]);
+    world.failpoints().arm(&Crashing { failpoint: "move.copied".into(), visit: 1 });
+    stack.migrate(&key("moved"), SLOW, MoveKind::Move, 0, "test").expect("queued");
+    assert!(stack.wait_idle(LONG));
+    assert!(world.failpoints().is_alive().is_err(), "it stopped there");
+    world.failpoints().freeze();
+    drop(stack);
+    world.crash(Crash::Process);
+    assert_eq!(world.disk_of("slow").files().len(), 1);
+    world.lose_catalog();
+    let report = rebuild(&world);
+    assert!(report.problems.is_empty(), "{report:?}");
+    let stack = world.open();
+    assert_eq!(stack.read_all(&key("moved")).expect("reads"), [3; 300_000]);
+    assert_sound(&world, &stack);
+    assert!(world.disk_of("slow").files().is_empty());
 }
 
 fn assert_comes_back(mut world: World) {

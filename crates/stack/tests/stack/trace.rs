@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::scripted::{self, Breakage, Shared};
 use crate::common::world::{LONG, ROOMY, World, eventually, key, migrate, put};
 use terrace_core::{
-    Actions, Backend, ErrorKind, EventKind, Key, Object, ObjectExt, Open, Persistency, Policy,
-    Random, TierIndex, TierView, View,
+    Actions, Backend, ErrorKind, EventKind, Interest, Key, Object, ObjectExt, Open, Persistency,
+    Policy, PostEvents, Random, TierIndex, TierView, View,
 };
 use terrace_stack::{MoveKind, Parts, Stack, Tactics};
 use terrace_trace::{Cause, Item, MAX_BYTES_DEFAULT, Reader, Record, Scene, Settings, Step};
@@ -30,14 +30,16 @@ struct Worker<'a> {
     open: BTreeMap<Key, Box<dyn Object>>,
     lengths: BTreeMap<Key, u64>,
     past: BTreeMap<Key, Past>,
+    /// Whether it also does what is an event only for a policy that asks.
+    asks: bool,
 }
 
 impl<'a> Worker<'a> {
-    fn new(stack: &'a Stack, number: u64) -> Self {
+    fn new(stack: &'a Stack, number: u64, asks: bool) -> Self {
         let names = (0..4).map(|index| key(&format!("object-{number}-{index}"))).collect();
         let random = Random::new(number);
         let (open, lengths, past) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { stack, random, names, open, lengths, past }
+        Self { stack, random, names, open, lengths, past, asks }
     }
 
     fn note(&mut self, name: &Key, kind: EventKind, offset_bytes: u64, length_bytes: u64) {
@@ -73,7 +75,7 @@ impl<'a> Worker<'a> {
         let offset = self.random.below(20_000);
         let bytes = 1 + self.random.below(5000);
         let object = &self.open[name];
-        match self.random.below(10) {
+        match self.random.below(if self.asks { 12 } else { 10 }) {
             0 => {
                 self.open.remove(name);
                 self.note(name, EventKind::Close, 0, length);
@@ -87,6 +89,14 @@ impl<'a> Worker<'a> {
                 object.write(offset, &vec![7; bytes as usize]).expect("writes");
                 self.lengths.insert(name.clone(), length.max(offset + bytes));
                 self.note(name, EventKind::Write, offset, bytes);
+            }
+            10 => {
+                assert_eq!(object.stat().expect("there").size_bytes, length);
+                self.note(name, EventKind::Stat, 0, 0);
+            }
+            11 => {
+                object.sync().expect("syncs");
+                self.note(name, EventKind::Sync, 0, 0);
             }
             _ => {
                 let mut buffer = vec![0; bytes as usize];
@@ -125,6 +135,8 @@ fn pasts(directory: &Path) -> BTreeMap<Key, Past> {
                         | EventKind::Write
                         | EventKind::SetLen
                         | EventKind::Delete
+                        | EventKind::Stat
+                        | EventKind::Sync
                 );
                 assert_eq!(event.count, 1, "nothing is summed up");
                 let waited_ns = access.waits.guard_ns + access.waits.stack_ns;
@@ -144,7 +156,7 @@ fn pasts(directory: &Path) -> BTreeMap<Key, Past> {
 }
 
 /// Random operations of three threads, all of them in the trace.
-fn all_is_recorded(world: &World, change: impl FnOnce(&mut Parts)) {
+fn all_is_recorded(world: &World, asks: bool, change: impl FnOnce(&mut Parts)) {
     let directory = tempfile::tempdir().expect("a directory");
     let recording = settings(directory.path(), false);
     let stack = world.create_with(|parts| {
@@ -152,7 +164,7 @@ fn all_is_recorded(world: &World, change: impl FnOnce(&mut Parts)) {
         change(parts);
     });
     let work = |number| {
-        let mut worker = Worker::new(&stack, number);
+        let mut worker = Worker::new(&stack, number, asks);
         (0..2000).for_each(|_| worker.step());
         worker.end()
     };
@@ -173,21 +185,33 @@ fn all_is_recorded(world: &World, change: impl FnOnce(&mut Parts)) {
 
 #[test]
 fn every_operation_is_in_the_trace_once_and_in_order() {
-    all_is_recorded(&World::two(), |_| {});
+    all_is_recorded(&World::two(), false, |_| {});
 }
 
 #[test]
 fn every_operation_is_in_the_trace_while_a_policy_moves_things() {
     let world = World::two();
-    all_is_recorded(&world, |parts| {
+    all_is_recorded(&world, false, |parts| {
         parts.tactics = Some(Shared::new().tactics("scripted"));
     });
 }
 
 #[test]
+fn every_operation_is_in_the_trace_of_a_policy_that_asks_for_all() {
+    for post_events in PostEvents::ALL {
+        let interest = Interest { stat: true, sync: true };
+        all_is_recorded(&World::two(), true, |parts| {
+            let mut tactics = Shared::new().asking(interest).tactics("scripted");
+            tactics.post_events = post_events;
+            parts.tactics = Some(tactics);
+        });
+    }
+}
+
+#[test]
 fn every_operation_on_one_tier_without_a_policy_is_in_the_trace() {
     let world = World::with(&[("only", ROOMY, Persistency::Storage)]);
-    all_is_recorded(&world, |_| {});
+    all_is_recorded(&world, false, |_| {});
     let directory = tempfile::tempdir().expect("a directory");
     let stack = world.open();
     let refused = stack.record(settings(directory.path(), false), None).expect_err("bare");

@@ -101,6 +101,51 @@ fn every_change_recalls_and_keeps_all_other_bytes() {
     assert_sound(&world, &stack);
 }
 
+/// Bytes that compression makes less of.
+fn text(bytes: usize) -> Vec<u8> {
+    b"all work and no play ".iter().copied().cycle().take(bytes).collect()
+}
+
+#[test]
+fn what_a_framed_tier_takes_is_accounted() {
+    for world in [World::two().framed("slow"), World::two().whole("slow").framed("slow")] {
+        let stack = world.create();
+        let (name, data) = (key("text"), text(3_000_000));
+        put(&stack, &name, &data);
+        let used = |tier: TierIndex| stack.tiers()[tier.index()].used_bytes;
+        assert_eq!((used(FAST), used(SLOW)), (3_000_000, 0));
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        let packed = used(SLOW);
+        assert!((1..100_000).contains(&packed), "{packed} of 3000000");
+        let explanation = stack.explain(&name).expect("exists");
+        assert_eq!(explanation.segments[0].allocated_bytes, packed);
+        assert_eq!(stack.stat(&name).expect("there").size_bytes, 3_000_000);
+        assert!(stack.read_all(&name).expect("reads") == data);
+        assert_sound(&world, &stack);
+        // The way back, and a copy, take all of it.
+        migrate(&stack, &name, FAST, MoveKind::Copy);
+        assert_eq!(used(SLOW), 3_000_000, "copies are accounted with their primary");
+        assert_eq!(stack.tiers()[0].copy_bytes, 3_000_000);
+        assert_sound(&world, &stack);
+        stack.drop_copy(&name, FAST).expect("dropped");
+        assert_eq!(used(SLOW), packed);
+        assert_sound(&world, &stack);
+        migrate(&stack, &name, FAST, MoveKind::Promote);
+        assert_eq!((used(FAST), used(SLOW)), (3_000_000, 0));
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        assert_eq!((used(FAST), used(SLOW)), (0, packed), "the copy became the primary");
+        assert_sound(&world, &stack);
+        drop(stack);
+        let stack = world.open();
+        assert_eq!(stack.tiers()[1].used_bytes, packed);
+        stack.open(&name, &Open::write()).expect("opens").write(7, b"new").expect("recalled");
+        assert_eq!((stack.tiers()[0].used_bytes, stack.tiers()[1].used_bytes), (3_000_000, 0));
+        stack.delete(&name).expect("deleted");
+        assert_sound(&world, &stack);
+        eventually("the files are gone", || world.disk_of("slow").files().is_empty());
+    }
+}
+
 #[test]
 fn reads_attributes_and_syncs_recall_nothing() {
     let world = world();
@@ -342,7 +387,7 @@ fn a_store_of_such_tiers_alone_is_refused() {
 }
 
 #[test]
-fn no_store_promises_the_loss_of_the_machine_yet() {
+fn without_a_shared_log_the_level_shared_is_refused() {
     let world = world();
     let stack = world.create();
     let tiers = stack.tiers();
@@ -401,17 +446,17 @@ fn scrubs_and_copies_know_such_tiers() {
 }
 
 /// A store over a bucket of a real service.
-struct Bucket {
-    sim: Arc<SimWorld>,
+pub(crate) struct Bucket {
+    pub(crate) sim: Arc<SimWorld>,
     tier: terrace_testkit::SimTier,
     kv: terrace_testkit::SimKv,
     settings: S3Settings,
-    server: S3Server,
+    pub(crate) server: S3Server,
     _credentials: NamedTempFile,
 }
 
 impl Bucket {
-    fn new(deadline: Duration) -> Self {
+    pub(crate) fn new(deadline: Duration) -> Self {
         let server = S3Server::start();
         let file = NamedTempFile::new().expect("a temporary file");
         let text =
@@ -430,7 +475,7 @@ impl Bucket {
         Self { sim, tier, kv, settings, server, _credentials: file }
     }
 
-    fn parts(&self) -> Parts {
+    pub(crate) fn parts(&self) -> Parts {
         let slow = S3::open(&self.settings, u64::MAX, false).expect("opened");
         let fast = Tier::new("fast", self.tier.open()).with_capacity(ROOMY);
         let tiers = vec![fast, Tier::new("slow", Arc::new(slow))];
@@ -453,7 +498,7 @@ impl Bucket {
     }
 
     /// Checks everything, and that the bucket has just these objects of segments.
-    fn assert_sound(&self, stack: &Stack, objects: usize) {
+    pub(crate) fn assert_sound(&self, stack: &Stack, objects: usize) {
         assert!(stack.wait_idle(LONG), "migrations end");
         let is_tidy = || {
             let names = self.server.names();

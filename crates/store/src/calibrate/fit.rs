@@ -7,7 +7,7 @@ pub(super) struct Line {
     pub(super) latency_s: f64,
     /// Infinite where more bytes take no longer.
     pub(super) bytes_per_s: f64,
-    /// Whether the latency can be told from what the times of requests vary by; else it is a bound.
+    /// Whether the latency can be derived from what the times of requests vary by; else it is a bound.
     pub(super) is_resolved: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn typical(values: &mut [f64]) -> f64 {
 ///
 /// On a busy machine nothing may be left, or less than there must be: no size has its bytes at less
 /// than the least time for a byte, so that the rest of the smallest one is latency. Where larger ones take
-/// longer for a byte than the smallest, its bytes cannot be told from its latency, and are taken for it.
+/// longer for a byte than the smallest, its bytes cannot be separated from its latency, and are taken for it.
 pub(super) fn fit(points: &[(f64, f64)]) -> Line {
     let mut slopes = Vec::new();
     for (index, (bytes, seconds)) in points.iter().enumerate() {

@@ -20,7 +20,7 @@ fn cpu_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Bytes that may be written and not be on devices before whoever writes is slowed: half-way between
+/// Bytes that may be written and not be on devices before a writer is slowed: half-way between
 /// what makes the kernel begin to write and what it allows at most (`balance_dirty_pages`,
 /// Documentation/admin-guide/sysctl/vm.rst). `None` where the kernel does not tell.
 pub(super) fn unwritten_bytes_max() -> Option<u64> {

@@ -43,7 +43,7 @@ const CLIFF: f64 = 0.6;
 /// Bytes of one step on the way to it.
 const CLIFF_STEP_BYTES: u64 = 32 << 20;
 
-/// Measures on the objects of a tier, until somebody says stop.
+/// Measures on the objects of a tier, until it is stopped.
 pub(super) struct Measure<'a> {
     pub(super) ground: &'a Ground<'a>,
     pub(super) is_stopped: &'a (dyn Fn() -> bool + Sync),
@@ -317,7 +317,7 @@ impl Measure<'_> {
         self.repeat(until_ns, least, |_| Ok(vec![once()?]))
     }
 
-    /// What requests take, some at a time: `some` is told how many may still be asked.
+    /// What requests take, some at a time: `some` gets how many may still be asked.
     fn repeat(
         &self,
         until_ns: u64,

@@ -107,7 +107,7 @@ pub struct Calibrated {
     pub is_cold: bool,
     /// Whether each write was made durable, as the store's level of persistency asks for.
     pub is_durable: bool,
-    /// Latencies that could not be told from what requests vary by, and are bounds: `latency`,
+    /// Latencies that could not be derived from what requests vary by, and are bounds: `latency`,
     /// `write_latency`, `cached_latency`.
     pub unresolved: Vec<&'static str>,
     /// Bytes that were measured on.
@@ -147,12 +147,12 @@ pub struct Threads {
 }
 
 /// Measures tiers of the store in a directory, of which nothing else may be open meanwhile. Each is
-/// told to `measured` as it is done; `is_stopped` is asked often, and ends it. What it writes on the
+/// passed to `measured` as it is done; `is_stopped` is asked often, and ends it. What it writes on the
 /// tiers is gone afterwards.
 ///
 /// # Errors
 ///
-/// `NotFound` for a tier that there is not, `Busy` where somebody has the store open, `NoSpace` where
+/// `NotFound` for a tier that there is not, `Busy` where the store is open, `NoSpace` where
 /// a tier has no room for it, and those of opening a store.
 pub fn calibrate(
     address: &str,
@@ -202,7 +202,7 @@ pub fn calibrate(
 ///
 /// # Errors
 ///
-/// `Busy` where somebody has the store open, `Invalid` where the configuration cannot be changed,
+/// `Busy` where the store is open, `Invalid` where the configuration cannot be changed,
 /// `Io`.
 pub fn write_calibration(address: &str, all: &[Calibrated]) -> Result<()> {
     let directory = Directory::at(address)?;
@@ -417,10 +417,14 @@ fn room(address: &str) -> Result<Vec<u64>> {
         OpenOptions { access: Access::Read, attach: false, serve: false, ..OpenOptions::default() };
     let store = Store::open_with(address, options)?;
     let left = |tier: &crate::TierReport| {
-        let taken = tier.used_bytes + tier.reserved_bytes + tier.copy_bytes + tier.garbage_bytes;
+        let taken = tier.used_bytes
+            + tier.reserved_bytes
+            + tier.copy_bytes
+            + tier.garbage_bytes
+            + tier.kept_bytes;
         tier.capacity_bytes.map_or(u64::MAX, |capacity| capacity.saturating_sub(taken))
     };
-    Ok(store.tiers()?.iter().map(left).collect())
+    Ok(store.admin().tiers()?.iter().map(left).collect())
 }
 
 /// The tiers of these names, by their place; all, where there is none.

@@ -119,7 +119,7 @@ impl Mover<'_> {
             there.push(key);
         }
         // What is deleted behind a migration belongs to the one before.
-        self.store.wait_idle(WAIT_MAX)?;
+        self.store.admin().wait_idle(WAIT_MAX)?;
         let (began_cpu_ns, mut times) = (machine::process_cpu_ns(), Vec::new());
         for key in &there {
             if (self.is_stopped)() {
@@ -131,20 +131,21 @@ impl Mover<'_> {
             }
             times.push((self.clock.now_ns() - began_ns) as f64);
         }
-        self.store.wait_idle(WAIT_MAX)?;
+        self.store.admin().wait_idle(WAIT_MAX)?;
         let cpu_ns = (machine::process_cpu_ns() - began_cpu_ns) / times.len().max(1) as u64;
         Ok(Some(Switched { latency_ns: median(&mut times) as u64, cpu_ns }))
     }
 
     /// Moves an object; false where the store does not.
     fn bring(&self, key: &Key, to: &str) -> Result<bool> {
-        let tickets = self.store.migrate(key, to, MoveKind::Move, 0, "calibrate");
+        let tickets = self.store.admin().migrate(key, to, MoveKind::Move, 0, "calibrate");
         let tickets = match tickets {
             Err(error) if error.kind() != ErrorKind::Io => return Ok(false),
             tickets => tickets?,
         };
         for ticket in tickets {
-            let ended = self.store.wait(ticket, WAIT_MAX)?.and_then(|report| report.outcome);
+            let ended =
+                self.store.admin().wait(ticket, WAIT_MAX)?.and_then(|report| report.outcome);
             if ended.as_deref() != Some(Outcome::Done.word()) {
                 return Ok(false);
             }

@@ -92,7 +92,7 @@ pub(crate) fn replay(found: &Found, target: &dyn Kv) -> Result<CheckpointUsed> {
         let mut file = BufReader::new(file);
         let mut head = Vec::new();
         (&mut file).take(LOG_HEAD_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
-        // One that a crash left without its head, or that was put there by somebody else.
+        // One that a crash left without its head, or a foreign file.
         if read_log_head(&head) != Some((moment.store_id, begin)) {
             used.torn_bytes += bytes;
             continue;

@@ -28,7 +28,7 @@ use crate::settings::{CheckpointPlace, CheckpointSettings, Settings};
 /// How often what was committed is written to the log: what it lags behind.
 const LOG_TICK: Duration = Duration::from_millis(10);
 
-/// How soon the log is durable behind a commit that somebody has waited for.
+/// How soon the log is durable behind a commit with a waiting thread.
 const SYNC_TICK: Duration = Duration::from_secs(1);
 
 /// How often it is asked whether a checkpoint is due.
@@ -68,7 +68,7 @@ struct Inner {
     /// Set where there is something for it.
     signal: Arc<LogSignal>,
     turn: Mutex<Turn>,
-    /// What was said last of what does not work.
+    /// The last warning about what does not work.
     said: Mutex<Option<String>>,
 }
 
@@ -98,11 +98,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Checkpoints {
-    /// Begins, where the configuration wants them. Nobody uses the store yet.
+    /// Begins, where the configuration wants them. The store is not used yet.
     pub(crate) fn start(owned: &Arc<Owned>) -> Result<Option<Self>> {
         let settings = owned.settings.catalog.checkpoint.clone();
         if settings.place == CheckpointPlace::Nowhere {
-            // Names that nobody wants there any more, and that would be found.
+            // Names that are not needed there any more, and that would be found.
             place::in_tiers(&owned.settings).iter().for_each(Place::remove);
         }
         if place::places(&owned.settings).is_empty() {
@@ -138,7 +138,7 @@ impl Checkpoints {
                     }
                     inner.write_log(&owned, is_time && owned.stack.was_log_awaited());
                 }
-                // Nobody has to be woken where nothing happens.
+                // No thread has to be woken where nothing happens.
                 inner.signal.wait(SYNC_TICK);
             }
         })?;
@@ -163,7 +163,7 @@ impl Checkpoints {
         let threads = std::mem::take(&mut *lock(&self.threads));
         let is_first = !threads.is_empty();
         for thread in threads {
-            // A thread that panicked has said so.
+            // A panic of the thread is in the log.
             let _ = thread.join();
         }
         if let Some(owned) = self.inner.owned.upgrade().filter(|_| is_first) {
@@ -280,7 +280,7 @@ impl Inner {
         if owned.stack.is_logged() || turn.saved == Some(owned.stack.last_commit()) {
             return;
         }
-        // Who opens the store for a moment, again and again, does not copy a large catalog each time.
+        // A store that is opened for a moment, again and again, does not copy a large catalog each time.
         let usual = Duration::from_millis(turn.bytes.max(size_now(owned)) * 1000 / 100_000_000);
         let is_small = turn.bytes.max(size_now(owned)) <= SMALL_BYTES;
         if is_small || passed(owned, turn.opened_ns) >= usual * PAUSE_FACTOR {
@@ -407,7 +407,7 @@ fn write(
     Ok((report.bytes, moment))
 }
 
-/// Writes a checkpoint to another tier in the place of one on a tier that has gone. Who serves the
+/// Writes a checkpoint to another tier in the place of one on a tier that has gone. The owner of the
 /// store begins a log with another one soon.
 pub(crate) fn leave(owned: &Owned, place: &Place) {
     let written = match place.file.exists() {

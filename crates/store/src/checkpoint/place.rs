@@ -35,7 +35,7 @@ pub(crate) struct Place {
 }
 
 /// All places that a configuration has, best first: on the least preferred tier in a directory, but
-/// rather on a file system that is not the catalog's.
+/// rather on a file system that is not the catalog's, and on none that is encrypted.
 pub(crate) fn places(settings: &Settings) -> Vec<Place> {
     match &settings.catalog.checkpoint.place {
         _ if !settings.keeps_catalog() => Vec::new(),
@@ -45,6 +45,12 @@ pub(crate) fn places(settings: &Settings) -> Vec<Place> {
             let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
             let catalog = device(&settings.catalog.path);
             let mut places = in_tiers(settings);
+            // Names and small files are in a checkpoint, which is not encrypted.
+            let is_encrypted = |place: &Place| {
+                let mut tiers = settings.tiers.iter();
+                tiers.any(|tier| tier.encrypt.is_some() && place.tier.as_ref() == Some(&tier.name))
+            };
+            places.retain(|place| !is_encrypted(place));
             places.reverse();
             places.sort_by_key(|place| {
                 let directory = place.tier_directory();
@@ -179,7 +185,7 @@ impl Place {
     }
 
     /// Makes a file that only its owner may read, in the place of what is there: that may be a link,
-    /// or somebody else's.
+    /// or another user's file.
     pub(crate) fn create(path: &Path) -> std::io::Result<File> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -214,7 +220,7 @@ pub(crate) struct Sparing<'a> {
     pub(crate) directory: &'a Path,
     /// Since the last look.
     pub(crate) bytes: u64,
-    /// Whether nobody wants it any more.
+    /// Whether it is not needed any more.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 

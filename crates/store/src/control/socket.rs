@@ -30,7 +30,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(3600);
 pub(crate) fn serve(owned: &Arc<Owned>) -> Result<Server> {
     let limits = Limits {
         connections_max: CONNECTIONS_MAX,
-        // A connection breaks with one of its processes, and nobody comes back.
+        // A connection breaks with one of its processes, and is not made again.
         linger: Duration::ZERO,
         ..Limits::default()
     };

@@ -2,37 +2,21 @@
 //! What fuzzers need of the calls of the control plane. Not for anybody else: they may change with
 //! every version.
 
+use serde_json::Value;
 use terrace_core::{Access, Error, Result};
-use terrace_server::Caller;
+use terrace_server::Call;
 
-use crate::control::{Call, carry_out};
+use crate::admin::{Admin as _, Request};
 use crate::store::{Side, Store};
 
-/// A caller who is not interested in how it goes on.
-struct Nobody;
-
-impl Caller for Nobody {
-    fn progress(&mut self, _: u64, _: u64) -> bool {
-        false
-    }
-
-    fn notice(&mut self, _: &[u8], _: &[u8]) -> bool {
-        false
-    }
-
-    fn goes_on(&mut self) -> bool {
-        false
-    }
-}
-
-/// Somebody who calls a store of this process.
+/// A client that calls a store of this process.
 pub struct Desk<'a> {
     store: &'a Store,
     access: Access,
 }
 
 impl<'a> Desk<'a> {
-    /// One who may do this.
+    /// A client that may do this.
     pub fn new(store: &'a Store, access: Access) -> Self {
         Self { store, access }
     }
@@ -44,20 +28,24 @@ impl<'a> Desk<'a> {
     ///
     /// `Invalid` where it is no call; what the store says.
     pub fn answer(&self, json: &[u8], body: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
-        let mut call: Call = serde_json::from_slice(json)
+        let mut content: Value = serde_json::from_slice(json)
             .map_err(|error| Error::invalid("serve a call", "it is none").caused_by(error))?;
-        match &mut call {
-            Call::Wait { timeout_ns, .. } | Call::WaitIdle { timeout_ns } => *timeout_ns = 0,
-            Call::SetPolicy { name, .. } | Call::SetShadow { name, .. } => {
-                name.retain(|letter| letter != '/' && letter != '.')
+        let verb = content["verb"].as_str().unwrap_or_default().replace('-', "_");
+        if let Some(members) = content.as_object_mut() {
+            members.entry("timeout_ns").and_modify(|timeout_ns| *timeout_ns = 0.into());
+            members.entry("socket").and_modify(|socket| *socket = "".into());
+            if let ("set_policy" | "set_shadow", Some(Value::String(name))) =
+                (&*verb, members.get_mut("name"))
+            {
+                name.retain(|letter| letter != '/' && letter != '.');
             }
-            Call::UseGuest { socket, .. } => socket.clear(),
-            _ => {}
         }
         let Side::Owned(owner) = &self.store.side else {
             return Err(Error::invalid("serve a call", "another process owns the store"));
         };
-        let answer = carry_out(owner.owned(), self.access, call, body, &mut Nobody)?;
-        Ok((answer.json, answer.bytes))
+        let json = content.to_string();
+        let call = Call { access: self.access, is_local: true, json: json.as_bytes(), body };
+        let answer = owner.owned().perform(&Request::read(&call)?, &mut |_, _| false)?;
+        Ok((answer.json, answer.body))
     }
 }

@@ -10,7 +10,7 @@ use terrace_policies::POLICIES;
 
 use super::paths::{self, Place};
 use super::section::{Section, nearest};
-use super::{PolicySettings, PolicySource, Settings, TierSettings};
+use super::{CheckpointPlace, PolicySettings, PolicySource, Settings, TierSettings};
 
 /// Where the settings came from, to point at what is wrong.
 pub(super) struct Sections<'a> {
@@ -44,6 +44,7 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
                 format!("tiers {first} and {second} have one name; different are expected");
             return Err(section.wrong("name", reason));
         }
+        check_keeping(tier, section)?;
         if let Some(service) = SERVICES.iter().find(|entry| entry.name == tier.backend) {
             check_service(tier, section)?;
             levels.push(service.persistency);
@@ -56,10 +57,17 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
                     BACKENDS.iter().map(|entry| entry.name).chain(services).collect();
                 section.wrong("backend", unknown("backend", &tier.backend, &known))
             })?;
-        if tier.s3.is_some() {
-            let reason =
-                format!("a {} tier has no `bucket`; the backend s3 is expected", backend.name);
-            return Err(section.wrong("bucket", reason));
+        if let Some((_, key, service)) = service_keys(tier).into_iter().find(|(has, ..)| *has) {
+            let reason = format!(
+                "a {} tier has no `{key}`; the backend {service} is expected",
+                backend.name
+            );
+            return Err(section.wrong(key, reason));
+        }
+        if tier.is_framed() && backend.name == "null" {
+            let key = if tier.compress.is_some() { "compress" } else { "encrypt" };
+            let reason = format!("a null tier keeps no bytes; no `{key}` is expected");
+            return Err(section.wrong(key, reason));
         }
         match (&tier.path, backend.needs_path) {
             (None, true) => {
@@ -80,9 +88,42 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
     Ok(levels)
 }
 
+/// Superseded objects can be kept where an object is never changed, and outlives the process.
+fn check_keeping(tier: &TierSettings, section: &Section<'_>) -> Result<()> {
+    let reason = if tier.keep_deleted.is_none() {
+        return Ok(());
+    } else if !tier.is_whole() {
+        "`keep_deleted` needs a tier that takes whole objects: one in a bucket (`bucket`), or one that is \
+         compressed or encrypted; here files are changed in place, so that earlier values do not exist"
+    } else if tier.backend == "memory" {
+        "a memory tier is gone with its process; no `keep_deleted` is expected"
+    } else {
+        return Ok(());
+    };
+    Err(section.wrong("keep_deleted", reason))
+}
+
+/// The key that says where a service is: whether the tier has it, and the service.
+fn service_keys(tier: &TierSettings) -> [(bool, &'static str, &'static str); 2] {
+    [(tier.s3.is_some(), "bucket", "s3"), (tier.rados.is_some(), "pool", "rados")]
+}
+
 fn check_service(tier: &TierSettings, section: &Section<'_>) -> Result<()> {
-    if tier.s3.is_none() {
-        return Err(section.wrong("bucket", "it has no `bucket`; the name of one is expected"));
+    for (has, key, service) in service_keys(tier) {
+        match (has, tier.backend == service) {
+            (false, true) => {
+                let reason = format!("it has no `{key}`; the name of one is expected");
+                return Err(section.wrong(key, reason));
+            }
+            (true, false) => {
+                let reason = format!(
+                    "a {} tier has no `{key}`; the backend {service} is expected",
+                    tier.backend
+                );
+                return Err(section.wrong(key, reason));
+            }
+            _ => {}
+        }
     }
     if tier.path.is_some() {
         let reason = format!(
@@ -108,9 +149,11 @@ fn check_catalog(settings: &Settings, section: &Section<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A memory catalog forgets what is in the files of a tier; nobody would ever remove them.
+/// A memory catalog forgets what is in the files of a tier; they would never be removed.
 fn check_forgetting(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
-    let kept = settings.tiers.iter().find(|tier| tier.path.is_some() || tier.s3.is_some());
+    let is_kept =
+        |tier: &&TierSettings| tier.path.is_some() || tier.s3.is_some() || tier.rados.is_some();
+    let kept = settings.tiers.iter().find(is_kept);
     match kept {
         Some(tier) if !settings.keeps_catalog() => {
             let reason = format!(
@@ -124,7 +167,7 @@ fn check_forgetting(settings: &Settings, sections: &Sections<'_>) -> Result<()> 
     }
 }
 
-/// New objects are promised at least the store's level: somebody must be able to keep it.
+/// New objects are promised at least the store's level: a tier must be able to keep it.
 fn check_persistency(
     settings: &Settings,
     levels: &[Persistency],
@@ -132,7 +175,7 @@ fn check_persistency(
 ) -> Result<()> {
     let asked = settings.persistency;
     // What takes whole objects only has no new ones.
-    let is_written = |(tier, _): &(&TierSettings, &Persistency)| tier.s3.is_none();
+    let is_written = |(tier, _): &(&TierSettings, &Persistency)| !tier.is_whole();
     let given = settings.tiers.iter().zip(levels).filter(is_written).map(|(_, level)| *level).max();
     let Some(given) = given else {
         // The stack refuses it, and says why.
@@ -140,7 +183,14 @@ fn check_persistency(
     };
     let store = &sections.store;
     let default = if store.has("persistency") { "" } else { " (the default)" };
-    if asked > given {
+    let is_shared = settings.tiers.iter().any(|tier| tier.s3.is_some())
+        && settings.catalog.checkpoint.place == CheckpointPlace::Tier;
+    if asked == Persistency::Shared && !is_shared {
+        let reason = "persistency \"shared\" needs a tier in a bucket, and the catalog's log there: \
+                      no `checkpoint` in [catalog] is expected";
+        return Err(store.wrong("persistency", reason));
+    }
+    if asked.min(Persistency::Storage) > given {
         let reason = format!(
             "no tier gives persistency \"{asked}\"{default}; a file tier is expected, or \
              persistency = \"{given}\" in [store]"

@@ -6,7 +6,7 @@ pub(super) const HEAD: &str = r#"# The configuration of a Terrace store.
 
 [store]
 # What writes survive when the application asks for nothing more: "none", "process" (a crash of
-# the process) or "storage" (a loss of power).
+# the process), "storage" (a loss of power) or "shared" (a loss of the machine; needs a bucket).
 persistency = "process"
 # Migrations that run at once.
 move_threads = 4
@@ -68,6 +68,8 @@ name = NAME
 # The policy is called after so many events, and this often.
 after_events = 1000
 every = "100ms"
+# When reads and writes become events for it: "after" their I/O, or "before" it.
+post_events = "after"
 # Record its decisions without carrying them out.
 dry_run = false
 

@@ -16,8 +16,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use terrace_backends::object::S3Settings;
-use terrace_core::{Error, Figures, Persistency, Result, Watermarks, units};
+use serde::Deserialize;
+use terrace_backends::object::{RadosSettings, S3Settings};
+use terrace_core::{Error, Figures, Persistency, PostEvents, Result, Watermarks, units};
 
 /// Longest configuration that is read.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -37,7 +38,7 @@ pub struct Settings {
     pub degraded: bool,
     /// Most objects that are kept in memory beside those that are open; at least 64.
     pub objects_in_memory: usize,
-    /// How often everything is read to find what rots; `None`: only when somebody asks.
+    /// How often everything is read to find what rots; `None`: only on request.
     pub scrub_every: Option<Duration>,
     /// Most bytes per second that are read for that.
     pub scrub_bandwidth: f64,
@@ -56,12 +57,22 @@ pub struct Settings {
 pub struct TierSettings {
     /// Its name: letters, digits, `_` and `-`.
     pub name: String,
-    /// The backend: `file`, `memory`, `null` or `s3`.
+    /// The backend: `file`, `memory`, `null`, `s3` or `rados`.
     pub backend: String,
     /// Where a `file` tier keeps its bytes; `None` for the others.
     pub path: Option<PathBuf>,
     /// Where the bucket of an `s3` tier is; `None` for the others.
     pub s3: Option<S3Settings>,
+    /// Where the pool of a `rados` tier is; `None` for the others.
+    pub rados: Option<RadosSettings>,
+    /// How its objects are compressed; `None` for not at all.
+    pub compress: Option<Compress>,
+    /// The file with the key by which its objects are encrypted.
+    pub encrypt: Option<PathBuf>,
+    /// The part of its length that an object takes there, for replays: above 0, at most 1.
+    pub packed_share: f64,
+    /// How long superseded and deleted objects are kept on it; `None` for not at all.
+    pub keep_deleted: Option<Duration>,
     /// What it can do and what it costs.
     pub figures: Figures,
     /// What its device has beside that, for replays.
@@ -73,6 +84,27 @@ pub struct TierSettings {
     pub watermarks: Watermarks,
     /// The slower device that it simulates.
     pub throttle: Option<ThrottleSettings>,
+}
+
+impl TierSettings {
+    /// Whether its objects are framed, to be compressed, encrypted or both.
+    pub fn is_framed(&self) -> bool {
+        self.compress.is_some() || self.encrypt.is_some()
+    }
+
+    /// Whether it takes whole objects only.
+    pub fn is_whole(&self) -> bool {
+        self.s3.is_some() || self.is_framed()
+    }
+}
+
+/// How the objects of a tier are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compress {
+    /// Not from now on; what was compressed is read.
+    Off,
+    /// By zstd, at this level.
+    Zstd(i32),
 }
 
 /// What a device has beside the figures that policies are shown.
@@ -190,6 +222,8 @@ pub struct PolicySettings {
     pub after_events: u64,
     /// Call it this often; above zero.
     pub every: Duration,
+    /// When accesses become events.
+    pub post_events: PostEvents,
     /// Most bytes that one round may ask to move.
     pub round_bytes: u64,
     /// Replace it when one call takes longer.
@@ -250,7 +284,8 @@ pub struct TraceSettings {
 }
 
 /// Where a policy comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 pub enum PolicySource {
     /// A built-in policy.
     Name(String),

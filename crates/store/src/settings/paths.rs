@@ -41,6 +41,14 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     for bucket in settings.tiers.iter_mut().filter_map(|tier| tier.s3.as_mut()) {
         bucket.credentials = bucket.credentials.as_ref().map(|file| dir.join(file));
     }
+    for pool in settings.tiers.iter_mut().filter_map(|tier| tier.rados.as_mut()) {
+        for file in [&mut pool.configuration, &mut pool.keyring].into_iter().flatten() {
+            *file = dir.join(&*file);
+        }
+    }
+    for key in settings.tiers.iter_mut().filter_map(|tier| tier.encrypt.as_mut()) {
+        *key = dir.join(&*key);
+    }
     if let Some(trace) = &mut settings.trace {
         trace.path = dir.join(&trace.path);
     }
@@ -67,7 +75,7 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     }
 }
 
-/// All paths that somebody writes below.
+/// All paths below which something is written.
 pub(super) fn places(settings: &Settings) -> Vec<Claim> {
     let own = OWN_FILES.iter().map(|name| Claim {
         place: Place::Own,

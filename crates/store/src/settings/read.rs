@@ -5,15 +5,15 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use terrace_backends::object::S3Settings;
-use terrace_core::{Figures, Persistency, Result, TierIndex, Watermarks, units};
+use terrace_backends::object::{Packing, RadosSettings, S3Settings};
+use terrace_core::{Figures, Persistency, PostEvents, Result, TierIndex, Watermarks, units};
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::check::{self, Sections};
 use super::section::{Section, Source};
 use super::{
-    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings,
+    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings, Compress,
     DeviceSettings, PolicySettings, PolicySource, Settings, SwitchSettings,
 };
 use super::{ThrottleSettings, TierSettings, TraceSettings};
@@ -74,12 +74,9 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
 
 fn read_persistency(store: &Section<'_>) -> Result<Option<Persistency>> {
     let Some(word) = store.text("persistency", "process")? else { return Ok(None) };
-    let level = word.parse().ok();
-    // No store promises more to its objects yet.
-    let level = level.filter(|level| *level <= Persistency::Storage);
-    level.map(Some).ok_or_else(|| {
+    word.parse().map(Some).map_err(|_| {
         let word = word.escape_debug();
-        let right = "one of none, process, storage is expected";
+        let right = "one of none, process, storage, shared is expected";
         store.wrong("persistency", format!("`persistency` is \"{word}\"; {right}"))
     })
 }
@@ -103,6 +100,11 @@ fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
         backend: section.text("backend", "file")?.unwrap_or("file").into(),
         path: read_path(section, "path", "fast")?,
         s3: read_bucket(section)?,
+        rados: read_pool(section)?,
+        compress: read_compress(section)?,
+        packed_share: read_packed_share(section)?,
+        keep_deleted: section.interval("keep_deleted")?,
+        encrypt: read_path(section, "encrypt", "/etc/terrace/cold.key")?,
         device: read_device(section, &figures)?,
         recently_used: read_recently_used(section)?,
         figures,
@@ -111,19 +113,44 @@ fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
     })
 }
 
+fn read_packed_share(section: &Section<'_>) -> Result<f64> {
+    let share = section.share("packed_share")?.unwrap_or(1.0);
+    let reason = if share <= 0.0 {
+        "`packed_share` is 0; a number above 0 and at most 1 is expected"
+    } else if section.has("packed_share") && !section.has("compress") {
+        "`packed_share` says nothing without `compress`; both is expected"
+    } else {
+        return Ok(share);
+    };
+    Err(section.wrong("packed_share", reason))
+}
+
+fn read_compress(section: &Section<'_>) -> Result<Option<Compress>> {
+    let Some(text) = section.text("compress", "zstd:3")? else { return Ok(None) };
+    let level = |level: &str| level.parse().ok().filter(|level| Packing::LEVELS.contains(level));
+    let compress = match text {
+        "none" => Some(Compress::Off),
+        _ => text.strip_prefix("zstd:").and_then(level).map(Compress::Zstd),
+    };
+    compress.map(Some).ok_or_else(|| {
+        let (least, most) = Packing::LEVELS.into_inner();
+        let text = text.escape_debug();
+        let right = format!("\"zstd:{least}\" to \"zstd:{most}\", or \"none\", is expected");
+        section.wrong("compress", format!("`compress` is \"{text}\"; {right}"))
+    })
+}
+
 /// Longest deadline of a request to a bucket: its credentials and its signature must outlive it.
 const DEADLINE_MAX: Duration = Duration::from_secs(300);
 
 fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
-    const OWN: [&str; 6] = ["prefix", "endpoint", "region", "credentials", "profile", "deadline"];
+    const OWN: [&str; 5] = ["prefix", "endpoint", "region", "credentials", "profile"];
     let Some(bucket) = section.text("bucket", "my-bucket")? else {
-        return match OWN.into_iter().find(|key| section.has(key)) {
-            Some(key) => {
-                let reason = format!("`{key}` says nothing without `bucket`; both are expected");
-                Err(section.wrong(key, reason))
-            }
-            None => Ok(None),
-        };
+        if section.has("deadline") && !section.has("pool") {
+            let reason = "`deadline` says nothing without `bucket` or `pool`; both are expected";
+            return Err(section.wrong("deadline", reason));
+        }
+        return check_alone(section, "bucket", &OWN).map(|()| None);
     };
     let is_of_bucket = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if bucket.is_empty() || !bucket.chars().all(is_of_bucket) {
@@ -164,6 +191,46 @@ fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
         region: section.text("region", "eu-central-1")?.map(Into::into),
         credentials: read_path(section, "credentials", "/etc/terrace/s3-credentials")?,
         profile: section.text("profile", "default")?.map(Into::into),
+        deadline,
+    }))
+}
+
+/// Refuses keys that say nothing without `of`.
+fn check_alone(section: &Section<'_>, of: &str, keys: &[&str]) -> Result<()> {
+    let Some(key) = keys.iter().find(|key| section.has(key)) else { return Ok(()) };
+    let reason = format!("`{key}` says nothing without `{of}`; both are expected");
+    Err(section.wrong(key, reason))
+}
+
+fn read_pool(section: &Section<'_>) -> Result<Option<RadosSettings>> {
+    const OWN: [&str; 4] = ["namespace", "user", "conf", "keyring"];
+    let Some(pool) = section.text("pool", "my-pool")? else {
+        return check_alone(section, "pool", &OWN).map(|()| None);
+    };
+    let name = |key: &str, text: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        if !text.is_empty() && text.chars().all(is_plain) {
+            return Ok(text.to_owned());
+        }
+        let text = text.escape_debug();
+        let right = "letters from a to z, digits, `.`, `_` and `-` are expected";
+        Err(section.wrong(key, format!("`{key}` is \"{text}\"; {right}")))
+    };
+    let optional =
+        |key, example| section.text(key, example)?.map(|text| name(key, text)).transpose();
+    let user = section.text("user", "terrace")?.unwrap_or(RadosSettings::USER);
+    let deadline = section.duration("deadline")?.unwrap_or(RadosSettings::DEADLINE);
+    // librados counts whole seconds.
+    if deadline < Duration::from_secs(1) || deadline > DEADLINE_MAX {
+        let right = "a duration of 1s to 5min is expected for a pool";
+        return Err(section.wrong("deadline", format!("`deadline` is out of bounds; {right}")));
+    }
+    Ok(Some(RadosSettings {
+        pool: name("pool", pool)?,
+        namespace: optional("namespace", "store1")?.unwrap_or_default(),
+        user: name("user", user.strip_prefix("client.").unwrap_or(user))?,
+        configuration: read_path(section, "conf", "/etc/ceph/ceph.conf")?,
+        keyring: read_path(section, "keyring", "/etc/ceph/ceph.client.terrace.keyring")?,
         deadline,
     }))
 }
@@ -402,12 +469,22 @@ fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {
         source,
         after_events: section.count("after_events", 1..=AFTER_EVENTS_MAX)?.unwrap_or(1000),
         every: section.interval("every")?.unwrap_or(Duration::from_millis(100)),
+        post_events: read_post_events(section)?,
         round_bytes: section.size("round_bytes")?.unwrap_or(u64::MAX),
         call_time_max: section.interval("call_time_max")?.unwrap_or(Duration::from_secs(5)),
         dry_run: section.switch("dry_run")?.unwrap_or(false),
         parameters: parameters.into_iter().map(|(_, name, text)| (name, text)).collect(),
         files: files.into_iter().map(|(_, name, path)| (name, path.into())).collect(),
     }))
+}
+
+fn read_post_events(section: &Section<'_>) -> Result<PostEvents> {
+    let Some(word) = section.text("post_events", "after")? else { return Ok(PostEvents::After) };
+    PostEvents::ALL.into_iter().find(|one| one.word() == word).ok_or_else(|| {
+        let word = word.escape_debug();
+        let reason = format!("`post_events` is \"{word}\"; \"after\" or \"before\" is expected");
+        section.wrong("post_events", reason)
+    })
 }
 
 fn read_trace(section: &Section<'_>) -> Result<Option<TraceSettings>> {

@@ -37,7 +37,16 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "credentials",
             "profile",
             "deadline",
+            "pool",
+            "namespace",
+            "user",
+            "conf",
+            "keyring",
+            "compress",
+            "encrypt",
+            "packed_share",
             "capacity",
+            "keep_deleted",
             "latency",
             "bandwidth",
             "read_bandwidth",
@@ -74,6 +83,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "program",
             "after_events",
             "every",
+            "post_events",
             "round_bytes",
             "call_time_max",
             "dry_run",
@@ -382,7 +392,7 @@ fn unknown_key(kind: &str, key: &str) -> String {
     format!("there is no `{}` {place}; {near}known are {known}", key.escape_debug())
 }
 
-/// The word that somebody who typed `typed` may have meant.
+/// The word that is most similar to `typed`.
 pub(super) fn nearest<'w>(typed: &str, words: &[&'w str]) -> Option<&'w str> {
     let typed = typed.to_lowercase().replace('-', "_");
     let length = typed.chars().count();

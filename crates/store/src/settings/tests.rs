@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use terrace_backends::object::S3Settings;
-use terrace_core::{Error, ErrorKind, Persistency};
+use terrace_backends::object::{RadosSettings, S3Settings};
+use terrace_core::{Error, ErrorKind, Persistency, PostEvents};
 
 use super::section::SECTIONS;
 use super::*;
@@ -39,7 +39,7 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("tier = [1]", "1:9", &["[[tier]]"]),
     ("[[store]]\npersistency = \"none\"", "1:1", &["an array", "one section [store]"]),
     ("[store]\npersistency = 1", "2:15", &["the number 1", "\"process\""]),
-    ("[store]\npersistency = \"disk\"", "2:15", &["\"disk\"", "none, process, storage"]),
+    ("[store]\npersistency = \"disk\"", "2:15", &["\"disk\"", "none, process, storage, shared"]),
     ("[store]\nmove_threads = 0", "2:16", &["a whole number from 1 to 1024"]),
     ("[store]\nobjects_in_memory = 63", "2:21", &["a whole number from 64 to 268435456"]),
     ("[store]\nmove_threads = \"4\"", "2:16", &["\"4\"", "a whole number"]),
@@ -89,7 +89,21 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("BUCKETendpoint = \"https://me:secret@host\"", "5:12", &["without user and password"]),
     ("BUCKETdeadline = \"6min\"", "5:12", &["at most 5min"]),
     ("BUCKET[catalog]\nengine = \"memory\"\n[store]\npersistency = \"none\"", "6:10", &["memory catalog forgets", "s3 tier"]),
-    ("[store]\npersistency = \"shared\"\nTIER", "2:15", &["\"shared\"", "none, process, storage"]),
+    // Pools.
+    ("[[tier]]\nname = \"t\"\nbackend = \"rados\"", "1:1", &["no `pool`", "the name of one"]),
+    ("POOLpath = \"x\"", "5:8", &["a rados tier", "no `path`"]),
+    ("POOLbucket = \"b\"", "5:10", &["a rados tier has no `bucket`", "the backend s3"]),
+    ("BUCKETpool = \"p\"", "5:8", &["a s3 tier has no `pool`", "the backend rados"]),
+    ("TIERpool = \"p\"", "4:8", &["a file tier has no `pool`", "the backend rados"]),
+    ("TIERuser = \"u\"", "4:8", &["says nothing without `pool`"]),
+    ("TIERdeadline = \"5s\"", "4:12", &["without `bucket` or `pool`"]),
+    ("POOLnamespace = \"a/b\"", "5:13", &["\"a/b\"", "letters from a to z"]),
+    ("POOLuser = \"client.\"", "5:8", &["letters from a to z"]),
+    ("POOLkeyring = \"\"", "5:11", &["`keyring` is \"\"", "a path"]),
+    ("POOLdeadline = \"500ms\"", "5:12", &["1s to 5min"]),
+    ("POOL[catalog]\nengine = \"memory\"\n[store]\npersistency = \"none\"", "6:10", &["memory catalog forgets", "rados tier"]),
+    ("POOL[store]\npersistency = \"shared\"", "6:15", &["\"shared\"", "a tier in a bucket"]),
+    ("[store]\npersistency = \"shared\"\nTIER", "2:15", &["\"shared\"", "a tier in a bucket"]),
     // Tiers.
     ("[[tier]]\npath = \"a\"", "1:1", &["no `name`", "\"fast\""]),
     ("[[tier]]\nname = \"\"\npath = \"a\"", "2:8", &["letters"]),
@@ -110,6 +124,15 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERwatermarks = { low = 0 }", "4:22", &["above 0 and at most 1"]),
     ("TIERwatermarks = { critical = 1.01 }", "4:27", &["above 0 and at most 1"]),
     ("TIERwatermarks.high = nan", "4:19", &["above 0 and at most 1"]),
+    ("TIERcompress = \"gzip\"", "4:12", &["`compress` is \"gzip\"", "\"zstd:1\" to \"zstd:19\""]),
+    ("TIERcompress = \"zstd:20\"", "4:12", &["\"zstd:1\" to \"zstd:19\""]),
+    ("TIERcompress = \"zstd:-1\"", "4:12", &["\"none\""]),
+    ("TIERpacked_share = 0.5", "4:16", &["without `compress`"]),
+    ("TIERcompress = \"zstd:1\"\npacked_share = 0", "5:16", &["above 0"]),
+    ("TIERkeep_deleted = \"7d\"", "4:16", &["`keep_deleted`", "whole objects", "in place"]),
+    ("POOLkeep_deleted = \"7d\"", "5:16", &["`keep_deleted`", "whole objects", "in place"]),
+    ("TIERcompress = \"zstd:1\"\nkeep_deleted = \"0s\"", "5:16", &["above zero"]),
+    ("TIERencrypt = \"\"", "4:11", &["`encrypt` is \"\"", "a path"]),
     ("TIERthrottle = {}", "4:12", &["slows nothing down", "`latency`"]),
     ("TIERthrottle = { latency = \"0s\" }", "4:24", &["slows nothing down"]),
     ("TIERthrottle = { parallelism = 3 }", "4:12", &["slows nothing down"]),
@@ -154,6 +177,8 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIER[policy]\nlibrary = \"\"", "5:11", &["./liblru.so"]),
     ("TIER[policy]\nname = \"lru\"\nafter_events = 0", "6:16", &["from 1 to 1000000000"]),
     ("TIER[policy]\nname = \"lru\"\nevery = \"0s\"", "6:9", &["`every` is zero", "above zero"]),
+    ("TIER[policy]\nname = \"lru\"\npost_events = \"during\"", "6:15",
+        &["`post_events` is \"during\"", "\"after\" or \"before\""]),
     ("TIER[policy]\nname = \"lru\"\nround_bytes = \"0B\"", "6:15", &["above zero"]),
     ("TIER[policy]\nname = \"lru\"\ncall_time_max = 5", "6:17", &["\"80us\""]),
     ("TIER[policy]\nname = \"lru\"\ndry_run = 1", "6:11", &["true or false"]),
@@ -173,8 +198,11 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
 /// A tier in a bucket, without anything that need not be there.
 const BUCKET: &str = "[[tier]]\nname = \"t\"\nbackend = \"s3\"\nbucket = \"b\"\n";
 
+/// The same in a pool.
+const POOL: &str = "[[tier]]\nname = \"t\"\nbackend = \"rados\"\npool = \"p\"\n";
+
 fn filled(text: &str) -> String {
-    text.replace("TIER", TIER).replace("BUCKET", BUCKET)
+    text.replace("TIER", TIER).replace("BUCKET", BUCKET).replace("POOL", POOL)
 }
 
 fn refusal(text: &str) -> Error {
@@ -210,7 +238,7 @@ fn a_mistake_is_refused_with_its_place_and_what_would_be_right() {
 #[test]
 fn a_bucket_is_read() {
     let text = "TIERBUCKETprefix = \"a/b\"\nendpoint = \"http://127.0.0.1:9000\"\nregion = \"eu\"\n\
-                credentials = \"keys\"\nprofile = \"me\"\ndeadline = \"5s\"\n";
+                credentials = \"keys\"\nprofile = \"me\"\ndeadline = \"5s\"\nkeep_deleted = \"7d\"\n";
     // Both examples have one name.
     let text = filled(text).replacen("name = \"t\"", "name = \"first\"", 1);
     let settings = legal(&text);
@@ -224,11 +252,33 @@ fn a_bucket_is_read() {
         deadline: Duration::from_secs(5),
     };
     assert_eq!(settings.tiers[1].s3, Some(expected));
+    assert_eq!(settings.tiers[1].keep_deleted, Some(Duration::from_secs(7 * 86_400)));
     let resolved = settings.resolved(Path::new("/srv/s")).expect("they are apart");
     let bucket = resolved.tiers[1].s3.clone().expect("it is one");
     assert_eq!(bucket.credentials, Some(PathBuf::from("/srv/s/keys")));
     let least = legal(&filled("TIERBUCKET").replacen("name = \"t\"", "name = \"first\"", 1));
     assert_eq!(least.tiers[1].s3, Some(S3Settings::new("b")));
+}
+
+#[test]
+fn a_pool_is_read() {
+    let text = "POOLnamespace = \"one\"\nuser = \"client.me\"\nconf = \"/etc/ceph/other.conf\"\n\
+                keyring = \"key\"\ndeadline = \"5s\"\n";
+    let settings = legal(text);
+    let expected = RadosSettings {
+        namespace: "one".into(),
+        user: "me".into(),
+        configuration: Some("/etc/ceph/other.conf".into()),
+        keyring: Some("key".into()),
+        deadline: Duration::from_secs(5),
+        ..RadosSettings::new("p")
+    };
+    assert_eq!(settings.tiers[0].rados, Some(expected));
+    let resolved = settings.resolved(Path::new("/srv/s")).expect("they are apart");
+    let pool = resolved.tiers[0].rados.clone().expect("it is one");
+    assert_eq!(pool.keyring, Some(PathBuf::from("/srv/s/key")));
+    assert_eq!(pool.configuration, Some(PathBuf::from("/etc/ceph/other.conf")));
+    assert_eq!(legal("POOL").tiers[0].rados, Some(RadosSettings::new("p")));
 }
 
 #[test]
@@ -256,7 +306,7 @@ fn the_example_is_legal_and_lists_two_file_tiers_and_lru() {
     assert_eq!(policy.source, PolicySource::Name("lru".into()));
 }
 
-/// A comment in the example is a setting that somebody will uncomment.
+/// A comment in the example is a setting that users will uncomment.
 #[test]
 fn the_comments_of_the_example_are_legal_too() {
     let uncommented = |line: &str| match line.strip_prefix("# ") {
@@ -293,6 +343,7 @@ fn what_is_not_said_is_as_the_stack_has_it() {
     let tactics = terrace_stack::Tactics::new("pinned", pinned);
     assert_eq!(policy.after_events, tactics.after_events);
     assert_eq!(policy.every, tactics.every);
+    assert_eq!(policy.post_events, tactics.post_events);
     assert_eq!(policy.round_bytes, tactics.round_bytes);
     assert_eq!(policy.call_time_max, tactics.call_time_max);
     assert_eq!(policy.dry_run, tactics.is_dry_run);
@@ -304,6 +355,8 @@ fn everything_that_is_said_is_read() {
         "[store]\npersistency = \"none\"\nmove_threads = 0x10\nmove_bandwidth = \"1MB/s\"\n\
          move_yields = false\ndegraded = true\nobjects_in_memory = 1000\n\
          [[tier]]\nname = \"ram\"\nbackend = \"memory\"\ncapacity = \"1GiB\"\nlatency = \"80us\"\n\
+         compress = \"zstd:3\"\nencrypt = \"cold.key\"\n\
+         packed_share = 0.25\n\
          bandwidth = \"3GB/s\"\nwrite_bandwidth = \"2GB/s\"\nparallelism = 8\n\
          total_bandwidth = \"4GB/s\"\nidle_power = \"5W\"\n\
          seek = \"70us\"\nwrite_latency = \"20us\"\nwrite_burst = \"1GB\"\n\
@@ -315,7 +368,8 @@ fn everything_that_is_said_is_read() {
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
          [catalog]\nengine = \"memory\"\n\
          [scrub]\nevery = \"7d\"\nbandwidth = \"5MB/s\"\n\
-         [policy]\nlibrary = \"./x.so\"\nafter_events = 7\nevery = \"2s\"\nround_bytes = \"1MB\"\n\
+         [policy]\nlibrary = \"./x.so\"\nafter_events = 7\nevery = \"2s\"\n\
+         post_events = \"before\"\nround_bytes = \"1MB\"\n\
          call_time_max = \"1min\"\ndry_run = true\n\
          [policy.parameters]\nz = \"text\"\na = 1_000\nm = -0.5\nb = true\nh = 0xff\n\
          [policy.files]\nrules = \"site.toml\"\n\
@@ -351,6 +405,11 @@ fn everything_that_is_said_is_read() {
             backend: "memory".into(),
             path: None,
             s3: None,
+            rados: None,
+            compress: Some(Compress::Zstd(3)),
+            encrypt: Some("cold.key".into()),
+            packed_share: 0.25,
+            keep_deleted: None,
             figures,
             device: DeviceSettings {
                 seek: Duration::from_micros(70),
@@ -379,6 +438,7 @@ fn everything_that_is_said_is_read() {
             source: PolicySource::Library("./x.so".into()),
             after_events: 7,
             every: Duration::from_secs(2),
+            post_events: PostEvents::Before,
             round_bytes: 1_000_000,
             call_time_max: Duration::from_secs(60),
             dry_run: true,

@@ -16,8 +16,14 @@ fn stored() -> Scene {
     for name in ["a/fast", "a/slow"] {
         store.write_all(&key(name), name.as_bytes()).expect("room");
     }
-    for ticket in store.migrate(&key("a/slow"), "slow", MoveKind::Move, 0, "").expect("it can") {
-        store.wait(ticket, std::time::Duration::from_secs(30)).expect("known").expect("it ends");
+    for ticket in
+        store.admin().migrate(&key("a/slow"), "slow", MoveKind::Move, 0, "").expect("it can")
+    {
+        store
+            .admin()
+            .wait(ticket, std::time::Duration::from_secs(30))
+            .expect("known")
+            .expect("it ends");
     }
     store.close().expect("it closes");
     scene
@@ -51,11 +57,11 @@ fn assert_broken(scene: &Scene, kind: ErrorKind, words: &[&str]) {
     let error = store.read_all(&key("a/fast")).expect_err("offline");
     assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
     assert!(error.chain().contains("offline"), "{}", error.chain());
-    let tiers = store.tiers().expect("the catalog is healthy");
+    let tiers = store.admin().tiers().expect("the catalog is healthy");
     assert!(tiers[0].offline.is_some() && tiers[1].offline.is_none(), "{tiers:?}");
     assert!(!tiers[0].is_writable);
     assert_eq!(store.list_all("a", "").expect("the catalog is healthy").len(), 2);
-    store.explain(&key("a/fast")).expect("the catalog is healthy");
+    store.admin().explain(&key("a/fast")).expect("the catalog is healthy");
     drop(store);
     assert_eq!(objects_and_settings(scene), before);
 }
@@ -67,7 +73,7 @@ fn assert_whole(scene: &Scene) {
     for name in ["a/fast", "a/slow"] {
         assert_eq!(store.read_all(&key(name)).expect("kept"), name.as_bytes());
     }
-    let report = store.check(true, &mut |_, _| {}).expect("healthy");
+    let report = store.admin().check(true, &mut |_, _| true).expect("healthy");
     assert_eq!(report.problems, []);
 }
 
@@ -209,7 +215,7 @@ fn a_tier_may_be_added_and_dropped_again_while_it_is_empty() {
     let third = "[[tier]]\nname = \"third\"\npath = \"third\"\n";
     scene.set_settings(&settings.replace("\n[policy]", &format!("{third}\n[policy]")));
     let store = scene.open();
-    assert_eq!(store.tiers().expect("healthy").len(), 3);
+    assert_eq!(store.admin().tiers().expect("healthy").len(), 3);
     drop(store);
     scene.set_settings(&settings);
     assert_whole(&scene);
@@ -291,7 +297,7 @@ fn fill(scene: &Scene) {
     assert_kept(&store);
     store.delete(&key("a/0")).expect("deleting needs no room");
     store.write_all(&key("a/0"), &[0; 50_000]).expect("there is room again");
-    assert_eq!(store.check(true, &mut |_, _| {}).expect("healthy").problems, []);
+    assert_eq!(store.admin().check(true, &mut |_, _| true).expect("healthy").problems, []);
 }
 
 #[test]

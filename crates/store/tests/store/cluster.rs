@@ -118,23 +118,28 @@ fn calls_reach_the_servers_that_they_concern() {
     let servers = vec![one(), one()];
     let store = open(&servers, "&distribution=single");
     store.write_all(&key("a/x"), b"bytes").expect("room");
-    assert_eq!(store.tiers().expect("tells").len(), 4);
-    let tier = store.explain(&key("a/x")).expect("tells").segments[0].tier.clone();
+    assert_eq!(store.admin().tiers().expect("tells").len(), 4);
+    let tier = store.admin().explain(&key("a/x")).expect("tells").segments[0].tier.clone();
     let home = tier.strip_suffix("/fast").expect("where new objects are").to_owned();
-    let tickets = store.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect("queued");
+    let tickets =
+        store.admin().migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect("queued");
     for ticket in tickets {
-        let ended = store.wait(ticket, Duration::from_secs(30)).expect("known").expect("ends");
+        let ended =
+            store.admin().wait(ticket, Duration::from_secs(30)).expect("known").expect("ends");
         assert_eq!(ended.outcome.as_deref(), Some("done"));
         assert_eq!(ended.to, format!("{home}/slow"));
     }
-    assert_eq!(store.explain(&key("a/x")).expect("tells").segments[0].tier, format!("{home}/slow"));
+    assert_eq!(
+        store.admin().explain(&key("a/x")).expect("tells").segments[0].tier,
+        format!("{home}/slow")
+    );
     let by_name = format!("{home}/fast");
-    store.migrate(&key("a/x"), &by_name, MoveKind::Move, 0, "test").expect("queued");
-    assert!(store.wait_idle(Duration::from_secs(30)).expect("tells"));
-    store.set_parameter("no-such", "1").expect_err("unknown");
-    let missing = store.pin(&key("a/missing")).expect_err("it is nowhere");
+    store.admin().migrate(&key("a/x"), &by_name, MoveKind::Move, 0, "test").expect("queued");
+    assert!(store.admin().wait_idle(Duration::from_secs(30)).expect("tells"));
+    store.admin().set_parameter("no-such", "1").expect_err("unknown");
+    let missing = store.admin().pin(&key("a/missing")).expect_err("it is nowhere");
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    assert_eq!(store.check(true, &mut |_, _| {}).expect("checks").objects, 1);
+    assert_eq!(store.admin().check(true, &mut |_, _| true).expect("checks").objects, 1);
     assert_eq!(store.server().expect_err("which one?").kind(), ErrorKind::Unsupported);
 }
 
@@ -146,13 +151,13 @@ fn an_object_moves_and_is_pinned_with_all_its_parts() {
     store.write_all(&name, &content(1)).expect("room");
     let on_slow = || {
         let of = |server: &One| {
-            let tiers = server.owner.tiers().expect("tells");
+            let tiers = server.owner.admin().tiers().expect("tells");
             tiers.iter().find(|tier| tier.name == "slow").expect("there is one").used_bytes
         };
         servers.iter().map(of).collect::<Vec<_>>()
     };
     let placed = || {
-        let explanation = store.explain(&name).expect("tells");
+        let explanation = store.admin().explain(&name).expect("tells");
         let numbers: Vec<_> = explanation.segments.iter().map(|one| one.segment).collect();
         assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>());
         let mut tiers: Vec<_> = explanation.segments.into_iter().map(|one| one.tier).collect();
@@ -166,26 +171,29 @@ fn an_object_moves_and_is_pinned_with_all_its_parts() {
         tiers
     };
     assert_eq!(placed(), (3 << 20, 3 << 20, false, on("fast")));
-    store.pin(&name).expect("pinned");
+    store.admin().pin(&name).expect("pinned");
     assert!(placed().2);
-    let pinned = store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect_err("it stays");
+    let pinned =
+        store.admin().migrate(&name, "slow", MoveKind::Move, 0, "test").expect_err("it stays");
     assert_eq!(pinned.kind(), ErrorKind::Denied);
     // Of every part, also where another one is asked first.
     for server in &servers {
         for part in server.owner.list_all("a", "").expect("lists") {
-            let moved = server.owner.migrate(&part, "slow", MoveKind::Move, 0, "test");
+            let moved = server.owner.admin().migrate(&part, "slow", MoveKind::Move, 0, "test");
             assert_eq!(moved.expect_err("it stays").kind(), ErrorKind::Denied, "{part}");
         }
     }
-    store.unpin(&name).expect("unpinned");
-    let tickets = store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect("queued");
+    store.admin().unpin(&name).expect("unpinned");
+    let tickets = store.admin().migrate(&name, "slow", MoveKind::Move, 0, "test").expect("queued");
     assert_eq!(tickets.len(), 2);
-    assert!(store.wait_idle(Duration::from_secs(30)).expect("tells"));
+    assert!(store.admin().wait_idle(Duration::from_secs(30)).expect("tells"));
     let on_slow = on_slow();
     assert!(on_slow.iter().all(|bytes| *bytes > 1 << 20), "{on_slow:?}");
     assert_eq!(placed().3, on("slow"));
     assert_eq!(store.read_all(&name).expect("whole"), content(1));
-    assert!(store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect("there").is_empty());
+    assert!(
+        store.admin().migrate(&name, "slow", MoveKind::Move, 0, "test").expect("there").is_empty()
+    );
 }
 
 #[test]

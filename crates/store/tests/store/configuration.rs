@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use terrace_store::{PolicyReport, Store};
+use terrace_store::{PolicyReport, PolicySource, Store};
 
 use crate::scene::{Scene, TIERS};
 
@@ -16,7 +16,7 @@ high = 0.95
 ";
 
 fn policy(store: &Store) -> PolicyReport {
-    store.policy().expect("readable").expect("it has one")
+    store.admin().policy().expect("readable").expect("it has one")
 }
 
 fn value(store: &Store, name: &str) -> String {
@@ -25,10 +25,10 @@ fn value(store: &Store, name: &str) -> String {
 }
 
 fn change(store: &Store) {
-    store.set_parameter("high", "0.75").expect("legal");
-    store.set_parameter("idle", "7s").expect("legal");
-    store.set_calls(Some(77), Some(Duration::from_millis(1500))).expect("legal");
-    store.set_dry_run(true).expect("legal");
+    store.admin().set_parameter("high", "0.75").expect("legal");
+    store.admin().set_parameter("idle", "7s").expect("legal");
+    store.admin().set_calls(Some(77), Some(Duration::from_millis(1500))).expect("legal");
+    store.admin().set_dry_run(true).expect("legal");
 }
 
 fn assert_changed(store: &Store) {
@@ -63,7 +63,10 @@ fn changes_of_an_attached_process_are_kept() {
 fn another_policy_is_kept_with_its_parameters() {
     let scene = Scene::with(&format!("{TIERS}{SETTINGS}"));
     let store = scene.open();
-    store.set_policy("pinned", &[("tier".into(), "slow".into())]).expect("it is built in");
+    store
+        .admin()
+        .set_policy(&PolicySource::named("pinned"), &[("tier".into(), "slow".into())])
+        .expect("it is built in");
     drop(store);
     let store = scene.open();
     assert_eq!((policy(&store).name.as_str(), value(&store, "tier").as_str()), ("pinned", "slow"));
@@ -73,7 +76,7 @@ fn another_policy_is_kept_with_its_parameters() {
 fn a_store_without_a_policy_gets_one() {
     let scene = Scene::with(TIERS);
     let store = scene.open();
-    store.set_policy("lru", &[]).expect("it is built in");
+    store.admin().set_policy(&PolicySource::named("lru"), &[]).expect("it is built in");
     assert_eq!(policy(&store).name, "lru");
     drop(store);
     assert_eq!(policy(&scene.open()).name, "lru");
@@ -84,10 +87,10 @@ fn what_is_refused_is_not_kept() {
     let scene = Scene::with(&format!("{TIERS}{SETTINGS}"));
     let before = scene.settings();
     let store = scene.open();
-    store.set_parameter("hihg", "0.75").expect_err("no such parameter");
-    store.set_parameter("high", "7").expect_err("above one");
-    store.set_policy("lfu", &[]).expect_err("no such policy");
-    store.set_calls(Some(0), None).expect_err("never");
+    store.admin().set_parameter("hihg", "0.75").expect_err("no such parameter");
+    store.admin().set_parameter("high", "7").expect_err("above one");
+    store.admin().set_policy(&PolicySource::named("lfu"), &[]).expect_err("no such policy");
+    store.admin().set_calls(Some(0), None).expect_err("never");
     drop(store);
     assert_eq!(scene.settings(), before);
 }

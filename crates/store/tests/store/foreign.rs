@@ -159,7 +159,7 @@ fn wrong_calls_are_errors_and_the_connection_goes_on() {
         ("[1]", ErrorKind::Invalid),
         (r#"{"verb":"make-coffee"}"#, ErrorKind::Invalid),
         (r#"{"verb":"explain","key":"no-slash"}"#, ErrorKind::Invalid),
-        (r#"{"verb":"wait","ticket":-1,"timeout_ns":1}"#, ErrorKind::Invalid),
+        (r#"{"verb":"wait-briefly","ticket":-1,"timeout_ns":1}"#, ErrorKind::Invalid),
         (r#"{"verb":"explain","key":"a/none"}"#, ErrorKind::NotFound),
         (r#"{"verb":"migrate","key":"a/none","to":"tape","kind":"move","priority":0,"reason":""}"#,
             ErrorKind::NotFound),
@@ -182,7 +182,7 @@ fn ten_thousand_damaged_calls_do_no_harm() {
         r#"{"verb":"migrate","key":"a/x","to":"slow","kind":"copy","priority":1,"reason":"r"}"#,
         r#"{"verb":"set-calls","after_events":1000000,"every_ns":null}"#,
         r#"{"verb":"explain","key":"a/x"}"#,
-        r#"{"verb":"wait-idle","timeout_ns":5}"#,
+        r#"{"verb":"wait-idle-briefly","timeout_ns":5}"#,
     ];
     let mut random = Random::new(20_261_121);
     let mut peer = Peer::greeted(&scene);
@@ -203,9 +203,9 @@ fn ten_thousand_damaged_calls_do_no_harm() {
     }
     assert!((1000..9000).contains(&refused), "{refused} of 10000 were no calls");
     drop(peer);
-    assert!(store.wait_idle(ANSWER_TIME_MAX).expect("ours"));
+    assert!(store.admin().wait_idle(ANSWER_TIME_MAX).expect("ours"));
     assert_eq!(store.read_all(&key("a/x")).expect("unharmed"), b"hello");
-    assert_eq!(store.check(true, &mut |_, _| {}).expect("healthy").problems, []);
+    assert_eq!(store.admin().check(true, &mut |_, _| true).expect("healthy").problems, []);
 }
 
 #[test]
@@ -322,6 +322,6 @@ fn another_process_is_attached_to_and_followed_when_it_is_killed() {
     assert!(!store.is_attached());
     assert_eq!(store.read_all(&key("a/x")).expect("kept"), b"of the child");
     assert_eq!(store.read_all(&key("a/y")).expect("kept"), b"of the parent");
-    assert_eq!(store.check(true, &mut |_, _| {}).expect("healthy").problems, []);
+    assert_eq!(store.admin().check(true, &mut |_, _| true).expect("healthy").problems, []);
     assert!(scene.open().is_attached(), "it is served anew");
 }

@@ -23,8 +23,8 @@ fn lend(object: &dyn Object) -> FileLease {
 
 #[track_caller]
 fn migrate(store: &Store, name: &str, tier: &str, kind: MoveKind) {
-    for ticket in store.migrate(&key(name), tier, kind, 0, "test").expect("queued") {
-        let ended = store.wait(ticket, MOVE_TIME_MAX).expect("known").expect("ends");
+    for ticket in store.admin().migrate(&key(name), tier, kind, 0, "test").expect("queued") {
+        let ended = store.admin().wait(ticket, MOVE_TIME_MAX).expect("known").expect("ends");
         assert_eq!(ended.outcome.as_deref(), Some("done"), "{ended:?}");
     }
 }
@@ -116,18 +116,18 @@ fn a_real_file_is_held_until_nobody_can_write_to_it() {
     let file = object.hold_file(Access::Write).expect("no failure").expect("it can be held");
     file.write_all_at(b"after all", 0).expect("writes");
     assert_eq!(store.read_all(&key("a/x")).expect("reads"), b"after all");
-    store.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect_err("it is held");
+    store.admin().migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect_err("it is held");
     drop(object);
     // A descriptor is left, also for the process that comes after.
     store.close().expect("closes");
     drop(store);
     let store = scene.open();
-    store.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect_err("it is held");
+    store.admin().migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect_err("it is held");
     file.write_all_at(b"!", 9).expect("writes");
     drop(file);
     let clock = SystemClock::default();
     let end_ns = clock.now_ns() + MOVE_TIME_MAX.as_nanos() as u64;
-    let held = || store.explain(&key("a/x")).expect("exists").segments[0].held.clone();
+    let held = || store.admin().explain(&key("a/x")).expect("exists").segments[0].held.clone();
     while held().is_some() {
         assert!(clock.now_ns() < end_ns, "nobody can write to it any more");
         clock.sleep(Duration::from_millis(1));

@@ -10,7 +10,7 @@ use std::thread;
 
 use terrace_store::{
     Access, Backend, BackendExt, Error, ErrorKind, ObjectExt, Open, OpenOptions, Persistency,
-    Settings, Source, Store,
+    PolicySource, Settings, Source, Store,
 };
 
 use crate::scene::{POLICY, Scene, TIERS, files, key};
@@ -55,14 +55,14 @@ fn there_is_room_for_descriptors_before_they_are_used() {
 fn an_address_may_have_its_scheme() {
     let scene = Scene::new();
     let store = Store::open(&format!("terrace+dir:{}", scene.address())).expect("it opens");
-    assert_eq!(store.tiers().expect("healthy").len(), 2);
+    assert_eq!(store.admin().tiers().expect("healthy").len(), 2);
 }
 
 #[test]
 fn the_example_settings_make_a_store() {
     let scene = Scene::with(&Settings::example());
     let store = scene.open();
-    assert_eq!(store.policy().expect("readable").expect("it has one").name, "lru");
+    assert_eq!(store.admin().policy().expect("readable").expect("it has one").name, "lru");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn the_socket_belongs_to_the_user_and_goes_with_the_owner() {
     let mut attached = scene.attached();
     let mode = socket.metadata().expect("it is served").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    attached.tiers().expect("it answers");
+    attached.admin().tiers().expect("it answers");
     attached.stop();
     drop(attached);
     assert!(!socket.exists());
@@ -266,7 +266,7 @@ fn long_paths_can_be_attached_to() {
         scope.spawn(|| owner.serve(&stop).expect("it serves"));
         let attached = Store::open(directory.to_str().expect("UTF-8")).expect("it attaches");
         assert!(attached.is_attached());
-        assert_eq!(attached.tiers().expect("it answers").len(), 2);
+        assert_eq!(attached.admin().tiers().expect("it answers").len(), 2);
         stop.store(true, std::sync::atomic::Ordering::SeqCst);
     });
 }
@@ -282,7 +282,7 @@ fn calls_to_an_owner_that_has_gone_fail_and_do_not_hang() {
         assert!(matches!(error.kind(), ErrorKind::Unreachable { .. }), "{}", error.chain());
     };
     unreachable(attached.stat(&key("a/x")).expect_err("nobody answers"));
-    unreachable(attached.tiers().expect_err("nobody answers"));
+    unreachable(attached.admin().tiers().expect_err("nobody answers"));
     unreachable(object.read(0, &mut [0; 5]).expect_err("nobody answers"));
     assert_eq!(attached.owner.read_all(&key("a/x")).expect("kept"), b"hello");
 }
@@ -292,7 +292,7 @@ fn objects_of_an_attached_process_are_closed_with_it() {
     let scene = Scene::new();
     let attached = scene.attached();
     attached.write_all(&key("a/x"), b"hello").expect("room");
-    let opens = || attached.owner.explain(&key("a/x")).expect("it is there").opens;
+    let opens = || attached.owner.admin().explain(&key("a/x")).expect("it is there").opens;
     let object = attached.open(&key("a/x"), &Open::write()).expect("it is there");
     assert_eq!(opens(), 1);
     drop(object);
@@ -335,19 +335,19 @@ fn a_store_that_is_open_for_reading_changes_nothing() {
     scene.open().write_all(&key("a/x"), b"hello").expect("room");
     let store = scene.open_for_reading().expect("healthy");
     assert_eq!(store.read_all(&key("a/x")).expect("kept"), b"hello");
-    let policy = store.policy().expect("readable").expect("it has one");
+    let policy = store.admin().policy().expect("readable").expect("it has one");
     assert_eq!(policy.name, "pinned");
     assert!(!policy.parameters.is_empty());
     let denied = |error: Error| assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.chain());
     denied(store.write_all(&key("a/y"), b"").expect_err("read-only"));
     denied(store.delete(&key("a/x")).expect_err("read-only"));
-    denied(store.pin(&key("a/x")).expect_err("read-only"));
+    denied(store.admin().pin(&key("a/x")).expect_err("read-only"));
     denied(store.kv_put("a", b"k", b"v", Persistency::Process).expect_err("read-only"));
-    denied(store.set_policy("lru", &[]).expect_err("read-only"));
-    denied(store.set_parameter("tier", "slow").expect_err("read-only"));
-    denied(store.set_dry_run(true).expect_err("read-only"));
-    denied(store.set_calls(Some(5), None).expect_err("read-only"));
-    denied(store.run_policy().expect_err("read-only"));
+    denied(store.admin().set_policy(&PolicySource::named("lru"), &[]).expect_err("read-only"));
+    denied(store.admin().set_parameter("tier", "slow").expect_err("read-only"));
+    denied(store.admin().set_dry_run(true).expect_err("read-only"));
+    denied(store.admin().set_calls(Some(5), None).expect_err("read-only"));
+    denied(store.admin().run_policy().expect_err("read-only"));
     denied(store.serve(&AtomicBool::new(true)).expect_err("read-only"));
     store.close().expect("nothing to do");
     drop(store);
@@ -357,10 +357,10 @@ fn a_store_that_is_open_for_reading_changes_nothing() {
 #[test]
 fn a_store_without_a_policy_has_none() {
     let scene = Scene::with(TIERS);
-    assert_eq!(scene.open().policy().expect("readable"), None);
-    assert_eq!(scene.attached().policy().expect("readable"), None);
+    assert_eq!(scene.open().admin().policy().expect("readable"), None);
+    assert_eq!(scene.attached().admin().policy().expect("readable"), None);
     let store = scene.open_for_reading().expect("healthy");
-    assert_eq!(store.policy().expect("readable"), None);
+    assert_eq!(store.admin().policy().expect("readable"), None);
 }
 
 #[test]
@@ -378,8 +378,8 @@ fn a_policy_can_be_watched_and_run_dry() {
     };
     let store = Store::open_with(&scene.address(), options).expect("healthy");
     assert!(receiver.recv().expect("it was wrapped") > 0);
-    assert!(store.policy().expect("readable").expect("it has one").is_dry_run);
+    assert!(store.admin().policy().expect("readable").expect("it has one").is_dry_run);
     drop(store);
-    let policy = scene.open().policy().expect("readable").expect("it has one");
+    let policy = scene.open().admin().policy().expect("readable").expect("it has one");
     assert!(!policy.is_dry_run, "an option is not kept");
 }

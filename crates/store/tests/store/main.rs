@@ -8,6 +8,7 @@ mod closes;
 mod cluster;
 mod configuration;
 mod foreign;
+mod init;
 mod later;
 mod leases;
 mod life;

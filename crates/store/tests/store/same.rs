@@ -8,8 +8,8 @@ use std::time::Duration;
 use terrace_core::End;
 use terrace_store::{
     Backend, BackendExt, Create, Cursor, Error, ErrorKind, Explanation, Hint, LedgerReport,
-    MoveKind, MoveReport, MoveTicket, Object, ObjectExt, Op, Open, Persistency, Request, Result,
-    Semantics, Stat, Store, Temperature,
+    MoveKind, MoveReport, MoveTicket, Object, ObjectExt, Op, Open, Persistency, PolicySource,
+    Request, Result, Semantics, Stat, Store, Temperature,
 };
 
 use crate::scene::{Scene, key};
@@ -93,13 +93,13 @@ fn objects(store: &Store, diary: &mut Diary) {
     let object = store.open(&key("a/x"), &how).expect("room");
     diary.note("again", store.open(&key("a/x"), &how).map(drop));
     object_calls(&*object, diary);
-    let mut open = store.explain(&key("a/x")).map(explained).expect("it is there");
+    let mut open = store.admin().explain(&key("a/x")).map(explained).expect("it is there");
     // Of reads from a lent file the owner is told at the latest when the object is closed.
     (open.ledger.reads, open.ledger.read_bytes) = (0, 0);
     diary.note("opens", Ok(open));
     drop(object);
     diary.note("behind that", store.stat(&key("a/x")).map(timeless));
-    diary.note("closed", store.explain(&key("a/x")).map(explained));
+    diary.note("closed", store.admin().explain(&key("a/x")).map(explained));
     let reading = store.open(&key("a/x"), &Open::read()).expect("it is there");
     diary.note("write for reading", reading.write(0, b"x"));
     diary.note("stat", store.stat(&key("a/x")).map(timeless));
@@ -226,38 +226,38 @@ fn placement(store: &Store, diary: &mut Diary) {
     for (to, kind) in
         [("slow", MoveKind::Promote), ("fast", MoveKind::Move), ("slow", MoveKind::Copy)]
     {
-        let tickets = store.migrate(&x, to, kind, -1, "because").expect("it can be moved");
+        let tickets = store.admin().migrate(&x, to, kind, -1, "because").expect("it can be moved");
         diary.note("tickets", Ok(tickets.len()));
         for ticket in tickets {
-            diary.note("moved", store.wait(ticket, MOVE_TIME_MAX).map(done));
+            diary.note("moved", store.admin().wait(ticket, MOVE_TIME_MAX).map(done));
         }
     }
-    diary.note("already there", store.migrate(&x, "fast", MoveKind::Move, 0, ""));
-    diary.note("idle", store.wait_idle(MOVE_TIME_MAX));
-    diary.note("moved", store.explain(&x).map(explained));
+    diary.note("already there", store.admin().migrate(&x, "fast", MoveKind::Move, 0, ""));
+    diary.note("idle", store.admin().wait_idle(MOVE_TIME_MAX));
+    diary.note("moved", store.admin().explain(&x).map(explained));
     diary.note(
         "moves",
-        store.moves().map(|moves| {
+        store.admin().moves().map(|moves| {
             moves
                 .into_iter()
                 .map(|report| (report.key, report.state, report.reason))
                 .collect::<Vec<_>>()
         }),
     );
-    diary.note("drop copy", store.drop_copy(&x, "slow"));
-    diary.note("drop copy", store.drop_copy(&x, "slow"));
-    diary.note("pin", store.pin(&x));
-    diary.note("pinned", store.migrate(&x, "slow", MoveKind::Move, 0, ""));
-    diary.note("unpin", store.unpin(&x));
-    diary.note("no tier", store.migrate(&x, "tape", MoveKind::Move, 0, ""));
-    diary.note("no object", store.migrate(&key("a/none"), "slow", MoveKind::Move, 0, ""));
+    diary.note("drop copy", store.admin().drop_copy(&x, "slow"));
+    diary.note("drop copy", store.admin().drop_copy(&x, "slow"));
+    diary.note("pin", store.admin().pin(&x));
+    diary.note("pinned", store.admin().migrate(&x, "slow", MoveKind::Move, 0, ""));
+    diary.note("unpin", store.admin().unpin(&x));
+    diary.note("no tier", store.admin().migrate(&x, "tape", MoveKind::Move, 0, ""));
+    diary.note("no object", store.admin().migrate(&key("a/none"), "slow", MoveKind::Move, 0, ""));
     let unknown = MoveTicket(1 << 60);
-    diary.note("unknown", store.wait(unknown, Duration::ZERO));
-    diary.note("unknown", store.cancel(unknown));
-    diary.note("cancel", store.cancel_all());
+    diary.note("unknown", store.admin().wait(unknown, Duration::ZERO));
+    diary.note("unknown", store.admin().cancel(unknown));
+    diary.note("cancel", store.admin().cancel_all());
     diary.note(
         "tiers",
-        store.tiers().map(|tiers| {
+        store.admin().tiers().map(|tiers| {
             let plain = |tier: terrace_store::TierReport| {
                 // Garbage is dropped in the background.
                 (tier.name, tier.target, tier.capacity_bytes, tier.used_bytes, tier.watermarks)
@@ -266,36 +266,49 @@ fn placement(store: &Store, diary: &mut Diary) {
         }),
     );
     // The owner writes long data as it comes, in pieces.
-    diary.note("ledger", store.ledger().map(|ledger| LedgerReport { writes: 0, ..counts(ledger) }));
+    diary.note(
+        "ledger",
+        store.admin().ledger().map(|ledger| LedgerReport { writes: 0, ..counts(ledger) }),
+    );
     let mut steps = 0;
-    let report = store.check(true, &mut |done, total| {
+    let report = store.admin().check(true, &mut |done, total| {
         assert!(done <= total);
         steps += 1;
+        true
     });
     diary.note("check", report.map(|report| (report.objects, report.segments, report.problems)));
 }
 
 fn policies(store: &Store, diary: &mut Diary) {
     let shown = |store: &Store| {
-        let report = store.policy().expect("readable").expect("it has one");
+        let report = store.admin().policy().expect("readable").expect("it has one");
         (report.name, report.is_dry_run, report.after_events, report.every_ns, report.parameters)
     };
     diary.note("policy", Ok(shown(store)));
-    diary.note("parameter", store.set_parameter("tier", "slow"));
-    diary.note("parameter", store.set_parameter("teir", "slow"));
-    diary.note("parameter", store.set_parameter("tier", "tape"));
-    diary.note("dry run", store.set_dry_run(true));
-    diary.note("calls", store.set_calls(Some(77), Some(Duration::from_secs(3000))));
-    diary.note("calls", store.set_calls(Some(0), None));
+    diary.note("parameter", store.admin().set_parameter("tier", "slow"));
+    diary.note("parameter", store.admin().set_parameter("teir", "slow"));
+    diary.note("parameter", store.admin().set_parameter("tier", "tape"));
+    diary.note("dry run", store.admin().set_dry_run(true));
+    diary.note("calls", store.admin().set_calls(Some(77), Some(Duration::from_secs(3000))));
+    diary.note("calls", store.admin().set_calls(Some(0), None));
     diary.note("policy", Ok(shown(store)));
-    diary.note("message", store.message("nonsense", b"\0\xff"));
-    diary.note("run", store.run_policy());
-    diary.note("unknown", store.set_policy("lfu", &[]));
-    diary.note("no library", store.set_policy("/no/such/library.so", &[]));
-    diary.note("wrong", store.set_policy("lru", &[("hihg".into(), "1".into())]));
-    diary.note("lru", store.set_policy("lru", &[("high".into(), "0.8".into())]));
+    diary.note("message", store.admin().message("nonsense", b"\0\xff"));
+    diary.note("run", store.admin().run_policy());
+    diary.note("unknown", store.admin().set_policy(&PolicySource::named("lfu"), &[]));
+    diary.note(
+        "no library",
+        store.admin().set_policy(&PolicySource::named("/no/such/library.so"), &[]),
+    );
+    diary.note(
+        "wrong",
+        store.admin().set_policy(&PolicySource::named("lru"), &[("hihg".into(), "1".into())]),
+    );
+    diary.note(
+        "lru",
+        store.admin().set_policy(&PolicySource::named("lru"), &[("high".into(), "0.8".into())]),
+    );
     diary.note("policy", Ok(shown(store)));
-    let status = store.message("status", b"").expect("it knows this");
+    let status = store.admin().message("status", b"").expect("it knows this");
     assert!(status.starts_with(b"{"));
 }
 
@@ -330,17 +343,17 @@ fn kind<T>(answer: Result<T>) -> Option<ErrorKind> {
 }
 
 fn quotas(store: &Store, diary: &mut Diary) {
-    diary.note("set", store.set_quota("q", Some(1000), None));
-    diary.note("set", store.set_quota("q", None, Some(1)));
-    diary.note("set", store.set_quota("q", None, None));
+    diary.note("set", store.admin().set_quota("q", Some(1000), None));
+    diary.note("set", store.admin().set_quota("q", None, Some(1)));
+    diary.note("set", store.admin().set_quota("q", None, None));
     diary.note("write", store.write_all(&key("q/one"), &[1; 1000]));
     diary.note("write", store.write_all(&key("q/two"), b"x"));
     let object = store.open(&key("q/one"), &Open::write()).expect("opens");
     diary.note("grow", object.write(1000, b"x"));
     drop(object);
-    diary.note("all", store.quotas());
-    diary.note("clear", store.clear_quota("q"));
-    diary.note("clear", store.clear_quota("q"));
+    diary.note("all", store.admin().quotas());
+    diary.note("clear", store.admin().clear_quota("q"));
+    diary.note("clear", store.admin().clear_quota("q"));
     diary.note("write", store.write_all(&key("q/two"), b"x"));
 }
 
@@ -349,9 +362,9 @@ fn wrong(store: &Store, diary: &mut Diary) {
     let backend: &dyn Backend = store;
     diary.note("identity", Ok(backend.identity(&key("a/x")).map_err(unsupported).err()));
     diary.note("superblock", Ok(backend.superblock().map_err(unsupported).err()));
-    diary.note("explain", store.explain(&key("a/none")));
+    diary.note("explain", store.admin().explain(&key("a/none")));
     diary.note("stat", store.stat(&key("a/none")).map(timeless));
-    diary.note("pin", store.pin(&key("a/none")));
+    diary.note("pin", store.admin().pin(&key("a/none")));
     diary.note("cursor", store.list("a", "", &Cursor(vec![0xff, 0, 1]), 5));
 }
 

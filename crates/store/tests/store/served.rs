@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use terrace_server::{Limits, Server};
 use terrace_store::{
-    Backend, BackendExt, ErrorKind, MoveKind, ObjectExt, Open, Persistency, Semantics, Store,
-    SystemClock,
+    Backend, BackendExt, ErrorKind, MoveKind, ObjectExt, Open, Persistency, PolicySource,
+    Semantics, Store, SystemClock,
 };
 use terrace_testkit::behaviour_suite;
 use terrace_transport::Endpoint;
@@ -70,7 +70,7 @@ behaviour_suite!(over_unix, {
 
 /// Reads that the owner saw or was told of.
 fn reads(store: &Store, name: &str) -> u64 {
-    store.explain(&key(name)).expect("it is there").ledger.reads
+    store.admin().explain(&key(name)).expect("it is there").ledger.reads
 }
 
 #[test]
@@ -101,8 +101,10 @@ fn a_reader_of_a_lent_file_follows_its_object() {
         object.read(0, &mut data).map(|count| data[..count].to_vec())
     };
     assert_eq!(read().expect("reads"), b"before");
-    for ticket in owner.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect("queued") {
-        owner.wait(ticket, Duration::from_secs(30)).expect("known").expect("ends");
+    for ticket in
+        owner.admin().migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect("queued")
+    {
+        owner.admin().wait(ticket, Duration::from_secs(30)).expect("known").expect("ends");
     }
     owner.write_all(&key("a/x"), b"after!").expect("writes");
     for _ in 0..200 {
@@ -147,16 +149,18 @@ fn the_control_plane_is_reached_through_a_server() {
     let served = Served::over_tcp();
     let remote = &served.remote;
     remote.write_all(&key("a/x"), b"bytes").expect("room");
-    assert_eq!(remote.tiers().expect("tells").len(), 2);
-    remote.pin(&key("a/x")).expect("pins");
-    assert!(remote.explain(&key("a/x")).expect("tells").is_pinned);
-    remote.unpin(&key("a/x")).expect("unpins");
-    let tickets = remote.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect("queued");
+    assert_eq!(remote.admin().tiers().expect("tells").len(), 2);
+    remote.admin().pin(&key("a/x")).expect("pins");
+    assert!(remote.admin().explain(&key("a/x")).expect("tells").is_pinned);
+    remote.admin().unpin(&key("a/x")).expect("unpins");
+    let tickets =
+        remote.admin().migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect("queued");
     for ticket in tickets {
-        let ended = remote.wait(ticket, Duration::from_secs(30)).expect("known").expect("ends");
+        let ended =
+            remote.admin().wait(ticket, Duration::from_secs(30)).expect("known").expect("ends");
         assert_eq!(ended.outcome.as_deref(), Some("done"));
     }
-    let report = remote.check(true, &mut |_, _| {}).expect("checks");
+    let report = remote.admin().check(true, &mut |_, _| true).expect("checks");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     remote.kv_put("n", b"k", b"v", Persistency::Storage).expect("puts");
     assert_eq!(remote.kv_get("n", b"k").expect("gets").as_deref(), Some(&b"v"[..]));
@@ -167,8 +171,9 @@ fn the_control_plane_is_reached_through_a_server() {
 #[test]
 fn files_can_be_checked_however_many_findings_there_are() {
     let served = Served::over_tcp();
-    let places = (0..100_000).map(|number| format!("files/{number:016x}")).collect();
-    let reports = served.remote.check_files(places, &mut |_| ()).expect("they are checked");
+    let places: Vec<_> = (0..100_000).map(|number| format!("files/{number:016x}")).collect();
+    let reports =
+        served.remote.admin().check_files(&places, &mut |_, _| true).expect("they are checked");
     assert!(reports.is_empty(), "{reports:?}");
 }
 
@@ -176,13 +181,18 @@ fn files_can_be_checked_however_many_findings_there_are() {
 fn what_concerns_files_of_the_server_is_refused() {
     let served = Served::over_tcp();
     let file = served.scene.path("backup");
-    let refused = served.remote.backup(&file, false, &mut |_| {}).expect_err("not from here");
+    let refused =
+        served.remote.admin().backup(&file, false, &mut |_, _| true).expect_err("not from here");
     assert_eq!(refused.kind(), ErrorKind::Denied);
     assert!(!file.exists());
-    let refused = served.remote.set_policy("/tmp/policy.so", &[]).expect_err("not from here");
+    let refused = served
+        .remote
+        .admin()
+        .set_policy(&PolicySource::named("/tmp/policy.so"), &[])
+        .expect_err("not from here");
     assert_eq!(refused.kind(), ErrorKind::Denied);
     let refused =
-        served.remote.add_tier("[[tier]]\nname=\"x\"\n", None).expect_err("not from here");
+        served.remote.admin().add_tier("[[tier]]\nname=\"x\"\n", None).expect_err("not from here");
     assert_eq!(refused.kind(), ErrorKind::Denied);
 }
 
@@ -192,9 +202,12 @@ fn a_process_of_the_same_machine_may_name_its_files() {
     for store in [&served.remote, &served.scene.open()] {
         assert!(store.is_attached());
         let file = served.scene.path("backup");
-        store.backup(&file, true, &mut |_| {}).expect("the same files");
+        store.admin().backup(&file, true, &mut |_, _| true).expect("the same files");
         assert!(file.exists());
-        let refused = store.set_policy("/tmp/none.so", &[]).expect_err("there is none");
+        let refused = store
+            .admin()
+            .set_policy(&PolicySource::named("/tmp/none.so"), &[])
+            .expect_err("there is none");
         assert_ne!(refused.kind(), ErrorKind::Denied, "{}", refused.chain());
     }
 }
@@ -213,7 +226,7 @@ fn a_session_for_reading_changes_nothing() {
     for refused in [
         reader.delete(&key("a/x")).expect_err("for reading"),
         reader.write_all(&key("a/y"), b"").expect_err("for reading"),
-        reader.pin(&key("a/x")).expect_err("for reading"),
+        reader.admin().pin(&key("a/x")).expect_err("for reading"),
         reader.kv_put("n", b"k", b"v", Persistency::Process).expect_err("for reading"),
     ] {
         assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");

@@ -229,8 +229,10 @@ impl Changed<'_> {
     }
 
     fn migrate(&self, name: &Key, to: &str) {
-        for ticket in self.store.migrate(name, to, MoveKind::Move, 0, "test").expect("queued") {
-            let ended = self.store.wait(ticket, PATIENCE).expect("known");
+        for ticket in
+            self.store.admin().migrate(name, to, MoveKind::Move, 0, "test").expect("queued")
+        {
+            let ended = self.store.admin().wait(ticket, PATIENCE).expect("known");
             let outcome = ended.expect("nobody waits for the reader").outcome;
             assert_eq!(outcome.as_deref(), Some("done"));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use terrace_store::{
     Access, Backend, BackendExt, ErrorKind, Happening, MigrationNotice, MoveKind, Notice,
-    NoticeKind, ObjectExt, Open, OpenOptions, Result, Seen, Store, WatchFilter,
+    NoticeKind, ObjectExt, Open, OpenOptions, PolicySource, Result, Seen, Store, WatchFilter,
 };
 
 use crate::scene::{Scene, key};
@@ -24,7 +24,7 @@ fn see(
     is_over: impl Fn(&Notice) -> bool,
 ) -> Result<Vec<Notice>> {
     let mut notices = Vec::new();
-    let watched = store.watch(filter, &mut |seen| {
+    let watched = store.admin().watch(filter, &mut |seen| {
         match seen {
             Seen::Begun => begun(),
             Seen::Nothing => {}
@@ -70,8 +70,10 @@ fn has_ended(notice: &Notice) -> bool {
 
 #[track_caller]
 fn migrate(store: &Store, name: &str, to: &str) {
-    for ticket in store.migrate(&key(name), to, MoveKind::Move, 0, "a test").expect("queued") {
-        store.wait(ticket, TIME_MAX).expect("known").expect("ends");
+    for ticket in
+        store.admin().migrate(&key(name), to, MoveKind::Move, 0, "a test").expect("queued")
+    {
+        store.admin().wait(ticket, TIME_MAX).expect("known").expect("ends");
     }
 }
 
@@ -124,7 +126,7 @@ fn a_filter_lets_through_what_it_names() {
             ..of(&[NoticeKind::Migration])
         };
         let act = || {
-            store.set_dry_run(true).expect("changes the policy");
+            store.admin().set_dry_run(true).expect("changes the policy");
             for name in ["a/y1", "a/x1", "b/x1", "a/x2"] {
                 migrate(store, name, "slow");
             }
@@ -143,11 +145,11 @@ fn tiers_and_policies_are_told_of() {
     everywhere(|store| {
         store.write_all(&key("a/x"), b"bytes").expect("room");
         let act = || {
-            store.set_policy("lru", &[]).expect("is known");
-            store.set_parameter("idle", "5min").expect("is known");
-            store.set_dry_run(true).expect("changes");
-            store.set_calls(Some(77), None).expect("changes");
-            store.drain_tier("slow").expect("the other takes data");
+            store.admin().set_policy(&PolicySource::named("lru"), &[]).expect("is known");
+            store.admin().set_parameter("idle", "5min").expect("is known");
+            store.admin().set_dry_run(true).expect("changes");
+            store.admin().set_calls(Some(77), None).expect("changes");
+            store.admin().drain_tier("slow").expect("the other takes data");
         };
         let is_drained = |notice: &Notice| matches!(&notice.what, Happening::Tier(tier) if tier.state == "drained");
         let notices = watch(store, &of(&[NoticeKind::Tier, NoticeKind::Policy]), act, is_drained);
@@ -204,7 +206,7 @@ fn events_are_told_to_who_asks_for_them() {
             store.write_all(&key("b/x"), b"bytes").expect("room");
             store.read_all(&key("a/x")).expect("reads");
             store.delete(&key("a/x")).expect("deletes");
-            store.run_policy().expect("sees all of it");
+            store.admin().run_policy().expect("sees all of it");
         };
         let has_delete = |notice: &Notice| match &notice.what {
             Happening::Events(events) => events.events.iter().any(|one| one.event == "delete"),
@@ -269,9 +271,9 @@ fn a_watcher_that_does_not_read_loses_notices_and_holds_up_nobody() {
             for _ in 0..2000 {
                 object.read(round % 5, &mut [0; 1]).expect("nobody waits");
             }
-            served.owner.run_policy().expect("nobody waits");
+            served.owner.admin().run_policy().expect("nobody waits");
         }
-        served.owner.set_dry_run(true).expect("nobody waits");
+        served.owner.admin().set_dry_run(true).expect("nobody waits");
         go_on.send(()).expect("it waits");
         let notices = watching.join().expect("no panic").expect("it goes on");
         assert!(assert_complete(&notices) > 0, "all of {} came through", notices.len());

@@ -146,6 +146,7 @@ fn superblock(tier: &str) -> Superblock {
         format_version: u32::MAX,
         feature_bits: 1 << 63,
         epoch: 12,
+        frames: None,
     }
 }
 

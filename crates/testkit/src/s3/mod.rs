@@ -350,6 +350,13 @@ impl Shared {
         };
         match kind {
             "PUT" => {
+                let now = objects.get(name).map(|stored| stored.tag.as_str());
+                let is_new =
+                    request.header("if-none-match").is_none_or(|tags| tags != "*" || now.is_none());
+                let is_same = request.header("if-match").is_none_or(|tag| now == Some(tag));
+                if !is_new || !is_same {
+                    return failure(412, "PreconditionFailed");
+                }
                 let tag = tag(&request.body);
                 let bytes = Arc::new(request.body.clone());
                 objects

@@ -16,7 +16,7 @@ use terrace_core::{
 };
 
 use super::file::SimFile;
-use super::tier::{Entry, FileId, TierState};
+use super::tier::{Entry, FileId, SimTier, TierState};
 use super::{Operation, SimWorld, State};
 
 /// One process's view of a simulated disk.
@@ -42,6 +42,18 @@ struct SimObject {
     /// Everything acknowledged must survive a loss of power.
     is_durable: bool,
     has_sync_failed: AtomicBool,
+}
+
+impl SimTier {
+    /// The disk as the present process sees it; fails with `Io` for ever after the next crash.
+    pub fn open(&self) -> Arc<dyn Backend> {
+        let state = self.world.lock();
+        let tier = &state.tiers[self.tier];
+        let (target, persistency) = (format!("sim:{}", tier.name), tier.persistency);
+        let lends_files = tier.lends_files;
+        let backend = SimBackend::new(&self.world, self.tier, state.epoch, target, persistency);
+        Arc::new(backend.lending(lends_files))
+    }
 }
 
 impl SimBackend {

@@ -6,18 +6,17 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use terrace_core::{
-    Backend, Error, ErrorKind, Identity, Key, Persistency, Random, Result, Space, Superblock,
+    Error, ErrorKind, Identity, Key, Persistency, Random, Result, Space, Superblock,
 };
 
-use super::backend::SimBackend;
 use super::file::SimFile;
 use super::{Faults, Operation, SimWorld};
 
 /// A test's control over one simulated disk.
 #[derive(Clone, Debug)]
 pub struct SimTier {
-    world: Arc<SimWorld>,
-    tier: usize,
+    pub(super) world: Arc<SimWorld>,
+    pub(super) tier: usize,
 }
 
 /// A file as it is on the disk.
@@ -36,16 +35,6 @@ pub struct StoredFile {
 impl SimTier {
     pub(super) fn new(world: Arc<SimWorld>, tier: usize) -> Self {
         Self { world, tier }
-    }
-
-    /// The disk as the present process sees it; fails with `Io` for ever after the next crash.
-    pub fn open(&self) -> Arc<dyn Backend> {
-        let state = self.world.lock();
-        let tier = &state.tiers[self.tier];
-        let (target, persistency) = (format!("sim:{}", tier.name), tier.persistency);
-        let lends_files = tier.lends_files;
-        let backend = SimBackend::new(&self.world, self.tier, state.epoch, target, persistency);
-        Arc::new(backend.lending(lends_files))
     }
 
     /// Every file, in the order of the keys, whatever the state of the world.
@@ -128,7 +117,7 @@ pub(super) struct Entry {
 }
 
 pub(super) struct TierState {
-    name: String,
+    pub(super) name: String,
     pub(super) persistency: Persistency,
     capacity_bytes: u64,
     /// Sum of `allocated_bytes` of the named files.

@@ -55,7 +55,7 @@ pub(crate) fn access(random: &mut Random, time_ns: u64) -> Access {
         latency_ns: number(random),
         outcome: Outcome::ALL[random.below(12) as usize],
         ..Event::new(
-            EventKind::ALL[random.below(16) as usize],
+            EventKind::ALL[random.below(EventKind::ALL.len() as u64) as usize],
             random.below(300) as u32,
             random.below(2) as u32,
             time_ns,

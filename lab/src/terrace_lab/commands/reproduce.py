@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             continue
         tell(f"{batch.name}: study {batch.study}, {left_s / 60:.0f} min are left")
         outcomes[batch.name] = _carry_out(batch, arguments, left_s, tell)
-        tell(f"{batch.name}: {outcomes[batch.name]['state']}")
+        tell(f"{batch.name}: {_said(outcomes[batch.name])}")
         write_json(arguments.output / "reproduce.json", outcomes)
     write_json(arguments.output / "reproduce.json", outcomes)
     page = _write_index(catalogue, arguments.output, outcomes)
@@ -101,6 +101,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         tell(f"report: {page}")
     return 0 if all(outcomes.get(one.name, {}).get("state") == "done" for one in batches) else 1
+
+
+def _said(outcome: dict[str, Any]) -> str:
+    """How a batch ended, and why where it did not come to its end."""
+    state: str = outcome["state"]
+    return f"{state}: {outcome['why']}" if outcome["why"] else state
 
 
 def _list(catalogue: Catalogue, arguments: argparse.Namespace) -> None:
@@ -154,7 +160,7 @@ def _carry_out(
 
     directory = arguments.output / batch.name
     begin = time.monotonic()
-    outcome: dict[str, Any] = {"study": batch.study, "state": "interrupted", "notes": []}
+    outcome: dict[str, Any] = {"study": batch.study, "state": "interrupted", "notes": [], "why": ""}
     try:
         if (directory / "run.json").exists():
             place = Place(directory)
@@ -166,9 +172,11 @@ def _carry_out(
             run_place(place, Options(accept_drift=True, tell=tell))
         outcome["state"] = "done"
     except TimeIsUp as error:
-        outcome["notes"].append(str(error))
+        outcome["why"] = str(error)
     except LabError as error:
-        outcome |= {"state": "failed", "notes": [*outcome["notes"], str(error)]}
+        outcome |= {"state": "failed", "why": str(error)}
+    if outcome["why"]:
+        outcome["notes"].append(outcome["why"])
     if (directory / "run.json").exists():
         try:
             summary = analyse(directory)

@@ -264,6 +264,9 @@ class _Probing:
         return True
 
     def _round_trip(self, client: HostSpec, server: HostSpec) -> None:
+        if not self._hosts[client.name].has("ping"):
+            self._tell(f"{client.name}: cannot measure the round trip: ping is not installed")
+            return
         address = self._hosts[server.name].address
         argv = ["ping", "-n", "-q", "-c", str(PINGS), "-i", "0.01", address]
         ended = self._hosts[client.name].run(Command(argv, timeout_s=60))

@@ -26,18 +26,24 @@ DESCRIPTION = "policies over pairs of tiers, by operation, with their overhead i
 SINGLE = "single"
 """One tier and no policy: the baseline of all others of its pair and mode."""
 
-# `dummy` gets all events and moves nothing; the command calls it `pinned`.
+REAL = (
+    *("lru", "write-buffer", "size", "heat", "elevator", "s3-fifo", "sieve", "arc", "2q"),
+    *("w-tinylfu", "gdsf", "prefetch", "energy"),
+)
+"""Policies that move or place by what happens."""
+
+# `dummy` gets the events that every policy gets and moves nothing; the command calls it `pinned`.
+# `listener` is the same with the optional events, `stat` and `sync`; of the operations only
+# `status` is one of them, a `stat`.
 POLICIES = {
     "none": "none",
     "dummy": "pinned",
-    **{
-        one: one
-        for one in (
-            *("lru", "write-buffer", "size", "heat", "elevator", "s3-fifo", "sieve", "arc", "2q"),
-            *("w-tinylfu", "gdsf", "prefetch", "energy"),
-        )
-    },
+    "listener": "pinned",
+    **{one: one for one in REAL},
 }
+
+BEFORE = "-before"
+"""Behind the name of a policy: its events are posted before the I/O instead of after it."""
 
 # By pair: where the fast and the slow tier are, by parameter, and what the slow one is slowed by.
 PAIRS = {
@@ -50,7 +56,7 @@ PORT_FIRST = 7560
 
 PARAMETERS: dict[str, Any] = {
     "pairs": ["tmpfs/disk", "disk/slow"],
-    "policies": list(POLICIES),
+    "policies": ["none", "dummy", f"dummy{BEFORE}", "listener", f"listener{BEFORE}", *REAL],
     "modes": list(MODES),
     "object": ["create", "delete", "create+delete", "status", "read", "write"],
     "kv": ["put", "get", "delete", "put+delete"],
@@ -69,7 +75,10 @@ PARAMETERS: dict[str, Any] = {
     "state": "/var/tmp/terrace-lab",
 }
 SCALE: dict[str, Any] = {
-    "policies": ["none", "dummy", "lru", "write-buffer"],
+    "policies": [
+        *("none", "dummy", f"dummy{BEFORE}", "listener", f"listener{BEFORE}"),
+        *("lru", "write-buffer"),
+    ],
     "sizes": ["4KiB"],
     "seconds": 1.0,
     "most": 6,
@@ -142,7 +151,8 @@ def _values(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(table: Mapping[str, Any]) -> None:
-    for key, known in (("pairs", PAIRS), ("policies", POLICIES), ("modes", MODES)):
+    known_policies = [*POLICIES, *(f"{one}{BEFORE}" for one in POLICIES if one != "none")]
+    for key, known in (("pairs", PAIRS), ("policies", known_policies), ("modes", MODES)):
         for one in table[key]:
             if one not in known:
                 reason = f"there is no {one!r} here; {right_names(str(one), known)}"
@@ -168,7 +178,8 @@ def _target(store: _Store, table: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if store.policy == SINGLE:
         tiers = [f"fast={fast}"]
-    policy = "none" if store.policy == SINGLE else POLICIES[store.policy]
+    plain = store.policy.removesuffix(BEFORE)
+    policy = "none" if store.policy == SINGLE else POLICIES[plain]
     program = table["program"]
     words = [program, "init", f"{state}/store", "--policy", policy]
     words += [word for tier in tiers for word in ("--tier", tier)]
@@ -177,6 +188,13 @@ def _target(store: _Store, table: Mapping[str, Any]) -> dict[str, Any]:
         f"mkdir -p {shlex.quote(state)}",
         f"test -e {shlex.quote(state)}/store || {shlex.join(words)} >/dev/null",
     ]
+    if plain == "listener":
+        asked = [program, "--store", f"{state}/store", "policy", "set", "all_events=on"]
+        up.append(f"{shlex.join(asked)} >/dev/null")
+    if plain != store.policy:
+        settings = shlex.quote(f"{state}/store/terrace.toml")
+        up.append(f"sed -i 's/^post_events = .*/post_events = \"before\"/' {settings}")
+        up.append(f"grep -q '^post_events = \"before\"' {settings}")
     endpoint = f"{state}/store"
     if store.mode == "served":
         up.append(_SERVE.format(state=shlex.quote(state), program=program, port=store.port))

@@ -73,6 +73,9 @@ pub(in crate::object) fn encode(superblock: &Superblock) -> String {
         superblock.feature_bits,
         superblock.epoch,
     );
+    if let Some(frames) = &superblock.frames {
+        text.push_str(&format!("frames={}\n", path::escape(frames)));
+    }
     text.push_str(&format!("crc32c={:08x}\n", crc32c::crc32c(text.as_bytes())));
     text
 }
@@ -91,6 +94,10 @@ pub(in crate::object) fn decode(bytes: &[u8]) -> Option<Superblock> {
         format_version: value("format_version")?.parse().ok()?,
         feature_bits: u64::from_str_radix(value("feature_bits")?.strip_prefix("0x")?, 16).ok()?,
         epoch: value("epoch")?.parse().ok()?,
+        frames: match lines.next()?.strip_prefix("frames=") {
+            Some(frames) => Some(path::unescape(frames.as_bytes())?),
+            None => None,
+        },
     };
     (encode(&superblock) == text).then_some(superblock)
 }
@@ -108,7 +115,12 @@ mod tests {
             format_version: 1,
             feature_bits: 0x12,
             epoch: 7,
+            frames: None,
         }
+    }
+
+    fn framed() -> Superblock {
+        Superblock { frames: Some("1 aes-256-gcm 00ff 11ee".into()), ..example() }
     }
 
     #[test]
@@ -117,19 +129,23 @@ mod tests {
         let documented = block.split("```").next().expect("the block ends");
         assert_eq!(encode(&example()), documented);
         assert_eq!(decode(documented.as_bytes()), Some(example()));
+        let line = "frames=1%20aes-256-gcm%2000ff%2011ee\n";
+        assert!(encode(&framed()).contains(line));
+        assert_eq!(decode(encode(&framed()).as_bytes()), Some(framed()));
     }
 
     #[test]
     fn no_damage_goes_unnoticed_or_panics() {
-        let text = encode(&example()).into_bytes();
-        for length in 0..text.len() {
-            assert_eq!(decode(&text[..length]), None);
-        }
-        for at in 0..text.len() {
-            for bit in 0..8 {
-                let mut damaged = text.clone();
-                damaged[at] ^= 1 << bit;
-                assert_eq!(decode(&damaged), None, "byte {at} bit {bit}");
+        for text in [example(), framed()].map(|superblock| encode(&superblock).into_bytes()) {
+            for length in 0..text.len() {
+                assert_eq!(decode(&text[..length]), None);
+            }
+            for at in 0..text.len() {
+                for bit in 0..8 {
+                    let mut damaged = text.clone();
+                    damaged[at] ^= 1 << bit;
+                    assert_eq!(decode(&damaged), None, "byte {at} bit {bit}");
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! request depends on another one's being seen. What is kept beside the bytes is in its metadata; what
 //! changes of that later is in a small object of its own.
 
+mod bucket;
 mod failure;
 mod names;
 mod object;
@@ -15,14 +16,14 @@ mod settings;
 mod upload;
 
 use std::collections::HashMap;
-use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use object_store::{PutMode, UpdateVersion};
 use terrace_core::{
     Access, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, Identity, Key, Object,
-    Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space, Stat, Superblock,
-    SystemClock, TierBackend, Writes, execute_each,
+    Op, Open, Page, Persistency, Result, Semantics, Space, Stat, Superblock, SystemClock,
+    TierBackend, Writes,
 };
 
 use self::object::{S3Object, State};
@@ -31,7 +32,9 @@ use self::record::Record;
 use self::service::{Service, lock};
 use self::upload::{OBJECT_BYTES_MAX, Upload};
 use super::file::superblock;
+use super::{create_whole, execute_creating};
 
+pub use bucket::{Bucket, BucketObject, BucketReader, BucketWriter, Conditional};
 pub use settings::S3Settings;
 
 /// First byte of every cursor.
@@ -43,6 +46,9 @@ const PAGE_NAMES: usize = 1000;
 /// Objects whose attributes are cached from their opening, or a look at them, until `identity` or
 /// `set_identity` takes them.
 const REMEMBERED_MAX: usize = 256;
+
+/// Tries to write the superblock: a conditional write is not repeated by the client.
+const SUPERBLOCK_TRIES_MAX: u32 = 4;
 
 /// A bucket, or what in it begins with a prefix.
 pub struct S3 {
@@ -58,6 +64,16 @@ struct Shared {
     clock: SystemClock,
     /// Attributes that were found just now.
     remembered: Mutex<HashMap<Key, Record>>,
+    /// The superblock as it was read or written last; `None` before.
+    superblock: Mutex<Option<Tag>>,
+}
+
+/// What a conditional write of an object expects to be there.
+#[derive(Clone, Debug)]
+enum Tag {
+    Missing,
+    /// A service may give none.
+    There(Option<String>),
 }
 
 impl S3 {
@@ -72,6 +88,7 @@ impl S3 {
             readahead: Readahead::default(),
             clock: SystemClock::default(),
             remembered: Mutex::default(),
+            superblock: Mutex::default(),
         });
         Ok(Self { shared, capacity_bytes, is_read_only })
     }
@@ -95,7 +112,7 @@ impl S3 {
         const OPERATION: &str = "clear a bucket";
         self.check_writable(OPERATION)?;
         let service = &self.shared.service;
-        for kind in [names::OBJECTS, names::ATTRIBUTES, names::SUPERBLOCK] {
+        for kind in [names::OBJECTS, names::ATTRIBUTES, names::CATALOG, names::SUPERBLOCK] {
             let prefix = format!("{}{kind}", service.root);
             loop {
                 let (found, _) = service.list(&prefix, None, PAGE_NAMES)?;
@@ -160,15 +177,6 @@ impl S3 {
             access,
             state: Mutex::new(state),
         })
-    }
-
-    /// Carries out what is a create with data; it is there when this returns.
-    fn create_whole(&self, key: &Key, data: &[u8], semantics: &Semantics) -> Result<Reply> {
-        let how = Open { size_hint_bytes: Some(data.len() as u64), ..Open::create_new() };
-        let object = self.open(key, &how.with_semantics(*semantics))?;
-        object.write_at(0, &[IoSlice::new(data)])?;
-        object.sync()?;
-        Ok(Reply::Done)
     }
 }
 
@@ -331,14 +339,8 @@ impl Backend for S3 {
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        for operation in operations {
-            match &operation.request {
-                Request::Create { key, data, .. } => {
-                    operation.outcome = Some(self.create_whole(key, data, semantics));
-                }
-                _ => execute_each(self, std::slice::from_mut(operation), semantics),
-            }
-        }
+        let create = |key: &Key, data: &[u8]| create_whole(self, key, data, semantics);
+        execute_creating(self, operations, create, semantics);
     }
 
     fn sync(&self) -> Result<()> {
@@ -380,7 +382,10 @@ impl TierBackend for S3 {
         const OPERATION: &str = "read the superblock";
         let service = &self.shared.service;
         let path = object_path(&format!("{}{}", service.root, names::SUPERBLOCK))?;
-        let Some(bytes) = service.get(OPERATION, &path)? else { return Ok(None) };
+        let found = service.get_tagged(OPERATION, &path)?;
+        let tag = found.as_ref().map_or(Tag::Missing, |(_, tag)| Tag::There(tag.clone()));
+        *lock(&self.shared.superblock) = Some(tag);
+        let Some((bytes, _)) = found else { return Ok(None) };
         superblock::decode(&bytes).map(Some).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, OPERATION)
                 .because("its text is not as this program or an earlier one writes it")
@@ -393,7 +398,39 @@ impl TierBackend for S3 {
         self.check_writable(OPERATION)?;
         let service = &self.shared.service;
         let path = object_path(&format!("{}{}", service.root, names::SUPERBLOCK))?;
-        service.put(OPERATION, &path, Bytes::from(superblock::encode(superblock)), None)
+        let bytes = Bytes::from(superblock::encode(superblock));
+        let mut known = lock(&self.shared.superblock);
+        // Another machine may have taken the store over since it was read.
+        let mode = match known.clone() {
+            Some(Tag::Missing) => PutMode::Create,
+            Some(Tag::There(Some(tag))) => {
+                PutMode::Update(UpdateVersion { e_tag: Some(tag), version: None })
+            }
+            Some(Tag::There(None)) | None => PutMode::Overwrite,
+        };
+        let mut tries = 0;
+        let tag = loop {
+            tries += 1;
+            let written = service.put_if(OPERATION, &path, bytes.clone(), mode.clone());
+            if let Ok(Some(tag)) = written {
+                break tag;
+            }
+            // The answer to an earlier try may be lost.
+            match service.get_tagged(OPERATION, &path)? {
+                Some((found, tag)) if found == bytes => break tag,
+                _ if written.is_ok() => {
+                    return Err(Error::new(ErrorKind::Denied, OPERATION)
+                        .because(
+                            "another process has written it since: the store is open elsewhere",
+                        )
+                        .with("target", self.target()));
+                }
+                _ if tries < SUPERBLOCK_TRIES_MAX => {}
+                _ => return written.map(drop),
+            }
+        };
+        *known = Some(Tag::There(tag));
+        Ok(())
     }
 }
 

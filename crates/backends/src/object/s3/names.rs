@@ -10,6 +10,8 @@ const NAME_BYTES_MAX: usize = 1024;
 
 pub(super) const OBJECTS: &str = "o/";
 pub(super) const ATTRIBUTES: &str = "a/";
+/// What the store keeps of its catalog, and its owner.
+pub(super) const CATALOG: &str = "c/";
 pub(super) const SUPERBLOCK: &str = "superblock";
 
 /// Letters, digits, `_`, `-` and `.` behind the first character stay; other bytes become `=` and two

@@ -18,7 +18,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
     Attribute, AttributeValue, Attributes, GetOptions, MultipartUpload, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
 };
 use terrace_core::{Error, ErrorKind, Result};
 use tokio::runtime::Runtime;
@@ -167,11 +167,6 @@ impl Service {
         Ok(Some((head, changed)))
     }
 
-    /// A small object; `None` where it is missing.
-    pub(super) fn get(&self, operation: &'static str, path: &Path) -> Result<Option<Bytes>> {
-        self.run(operation, get(&self.store, path))
-    }
-
     /// Begins to read a range; what is returned gives its bytes, all of them or an error.
     pub(super) fn begin_range(
         &self,
@@ -202,6 +197,47 @@ impl Service {
             Ok(bytes)
         });
         async move { reading.await.unwrap_or_else(|error| Err(panicked(OPERATION, &error))) }
+    }
+
+    /// A small object, and the tag by which a conditional write names what it replaces; `None` where it is
+    /// missing.
+    pub(super) fn get_tagged(
+        &self,
+        operation: &'static str,
+        path: &Path,
+    ) -> Result<Option<(Bytes, Option<String>)>> {
+        let request = async {
+            match self.store.get(path).await {
+                Ok(found) => {
+                    let tag = found.meta.e_tag.clone();
+                    Ok(Some((found.bytes().await?, tag)))
+                }
+                Err(error) if failure::is_missing(&error) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        self.run(operation, request)
+    }
+
+    /// Makes an object of one request on a condition; `None` where the condition is not met, which it is
+    /// neither behind an earlier try that was carried out. Else the tag of the object, where it has one.
+    pub(super) fn put_if(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        bytes: Bytes,
+        mode: PutMode,
+    ) -> Result<Option<Option<String>>> {
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let request = self.store.put_opts(path, PutPayload::from_bytes(bytes), options);
+        match self.wait(operation, request)? {
+            Ok(written) => Ok(Some(written.e_tag)),
+            Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. },
+            ) => Ok(None),
+            Err(error) => Err(failure::of(operation, &error).with("target", &self.target)),
+        }
     }
 
     /// Waits for what has a deadline of its own.

@@ -19,10 +19,10 @@ use crate::bench::micro::threads::check_stop;
 /// A command that takes longer hangs.
 const TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// How long a command may go on once somebody wants the end: what is unmounted then cannot be cleaned up.
+/// How long a command may go on once the benchmark is interrupted: what is unmounted then cannot be cleaned up.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
-/// How long one that is told to end may take for it.
+/// How long a command that is interrupted may take to end.
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// Between two looks whether a command has ended.
@@ -35,8 +35,8 @@ const SAID_BYTES_MAX: u64 = 4096;
 ///
 /// # Errors
 ///
-/// `Io` where the command fails or hangs, `Invalid` where it names no processes; `Busy` once somebody
-/// wants it to end.
+/// `Io` where the command fails or hangs, `Invalid` where it names no processes; `Busy` once the benchmark is
+/// interrupted.
 pub(super) fn forget(place: &mut Place, stop: &AtomicBool) -> Result<()> {
     let Some(command) = &place.forget else { return Ok(()) };
     let daemons = run(command, stop, FINISH_MAX)
@@ -48,7 +48,7 @@ pub(super) fn forget(place: &mut Place, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Has a shell run a command to its end, which comes so long after somebody wants it at the latest; the end
+/// Runs a command in a shell to its end, for at most this long after the benchmark is interrupted; returns the end
 /// of what it printed.
 fn run(command: &str, stop: &AtomicBool, finish_max: Duration) -> Result<String> {
     // Into files: daemons that it starts keep a pipe open as long as they run.

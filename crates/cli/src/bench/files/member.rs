@@ -11,7 +11,7 @@ use crate::bench::mount::steps::failed;
 use crate::bench::shared_now_ns;
 use crate::bench::team::{self, gone, odd};
 
-/// Every so many bytes there is a number, so that what is read can be told from what is not there.
+/// Every so many bytes there is a number, so that a read of other bytes is detected.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Does what it is ordered.

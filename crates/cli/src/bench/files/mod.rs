@@ -81,7 +81,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// It in a line, for who waits for the others.
+    /// It in a line, printed while the others run.
     fn line(&self) -> String {
         let Self { row, unit, places, .. } = self;
         let places = places.iter().map(|place| format!("{} {:.0}", place.name, place.value));
@@ -136,7 +136,7 @@ impl Unit {
 struct Block {
     operations: u64,
     passed_ns: u64,
-    /// CPU time of the daemons, which is added by who measures.
+    /// CPU time of the daemons, added by the measuring process.
     cpu_ns: u64,
 }
 
@@ -154,7 +154,7 @@ impl Block {
 ///
 /// # Errors
 ///
-/// `Denied` to whoever may not drop the caches of the kernel, and those of the files and of the
+/// `Denied` where this process may not drop the caches of the kernel, and those of the files and of the
 /// commands that have daemons forget.
 pub(crate) fn run(mut settings: Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
     drop_caches()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is said between the command and the processes that use one file.
+//! Messages between the command and the processes that use one file.
 
 use std::path::PathBuf;
 

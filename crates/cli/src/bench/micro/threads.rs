@@ -33,7 +33,7 @@ pub(in crate::bench) trait Subject: Sync {
 pub(in crate::bench) struct Threads<'a> {
     pub(in crate::bench) subjects: Vec<Box<dyn Subject + 'a>>,
     pub(in crate::bench) threads: usize,
-    /// Set when somebody wants it to end.
+    /// Set by an interrupt.
     pub(in crate::bench) stop: &'a AtomicBool,
 }
 
@@ -106,7 +106,7 @@ impl Runner for Threads<'_> {
     }
 }
 
-/// Fails once somebody wants the benchmark to end.
+/// Fails once the benchmark is interrupted.
 pub(in crate::bench) fn check_stop(stop: &AtomicBool) -> Result<()> {
     if stop.load(Ordering::Relaxed) {
         return Err(Error::new(ErrorKind::Busy, "run the benchmark").because("it was interrupted"));

@@ -16,6 +16,9 @@ use terrace_fuse::{MountOptions, Session, Wanted};
 
 use crate::output::Output;
 
+/// Threads of every daemon: what `terrace mount` has by itself.
+const THREADS: usize = 4;
+
 /// A mount in a process of its own; ends with this.
 pub(super) struct Daemon {
     child: Child,
@@ -61,7 +64,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Busy or not: who measured is done with it.
+        // Busy or not: the measurement no longer uses it.
         let _ = rustix::mount::unmount(&self.place, UnmountFlags::DETACH);
         let _ = self.child.wait();
     }
@@ -80,14 +83,16 @@ pub(crate) fn mirror(source: &Path, place: &Path, cached_for: Duration, uring: b
         keeps_cache: true,
         ..MirrorOptions::default()
     };
-    // The kernel has applied that of who makes something.
+    // The kernel has applied the caller's umask.
     rustix::process::umask(Mode::empty());
     let wanted = Wanted { uring, ..Mirror::wanted(&options) };
     let session = Session::mount(place, &mount, &wanted).map_err(failed)?;
     let mirror = Mirror::open(source, options, session.passthrough()).map_err(failed)?;
     let mut output = Output::new();
     let said = output.line("mirrored").and_then(|()| output.flush());
-    said.map_err(|_| Error::new(ErrorKind::Io, "mirror a directory").because("nobody listens"))?;
+    said.map_err(|_| {
+        Error::new(ErrorKind::Io, "mirror a directory").because("no process listens")
+    })?;
     // As many as a mount has.
-    session.serve(super::rows::THREADS, &mirror).map_err(failed)
+    session.serve(THREADS, &mirror).map_err(failed)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What test suites of others are told, and what they say. The tests of mounts have this file, too.
+//! Arguments and output of foreign test suites. The tests of mounts include this file, too.
 
 use std::collections::BTreeMap;
 
-/// What fsx is told: everything that it can do.
+/// The arguments of fsx: everything that it can do.
 pub(crate) const FSX: &str = "
 flen = 1048576
 [opsize]
@@ -25,7 +25,7 @@ posix_fadvise = 1
 copy_file_range = 3
 ";
 
-/// What pjdfstest is told. naptime: more than four of the kernel's ticks at 250 Hz, in which file times
+/// The arguments of pjdfstest. naptime: more than four of the kernel's ticks at 250 Hz, in which file times
 /// advance. The users and groups are those that every Debian has.
 pub(crate) const PJDFSTEST: &str = r#"
 [features]

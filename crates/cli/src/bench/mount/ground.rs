@@ -37,7 +37,7 @@ impl Side {
 
 /// Where everything is, below one directory that is removed at the end.
 pub(super) struct Ground {
-    // Behind the sides, whoever holds them: mounts end before their directories go.
+    // Declared behind the sides: mounts end before their directories are removed.
     scratch: Scratch,
 }
 

@@ -28,7 +28,7 @@ const LISTING_MB_MAX: f64 = 32.0;
 
 const MOUNT_S_MAX: f64 = 3.0;
 
-/// What somebody who waits takes for at once (Miller, Response time in man-computer conversational
+/// What a waiting person takes for at once (Miller, Response time in man-computer conversational
 /// transactions, 1968); a listing of a million that begins when it is complete takes longer.
 const FIRST_MS_MAX: f64 = 100.0;
 
@@ -38,7 +38,7 @@ const STORE: &str = "million";
 /// Files of a directory of the tree, and directories of one above.
 const TOGETHER: u64 = 100;
 
-/// So often it is told how many files there are, while they are made.
+/// Interval of the progress lines while the files are made.
 const FILES_TOLD: u64 = 10_000;
 
 /// Between two looks at the memory of a process.

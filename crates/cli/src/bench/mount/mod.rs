@@ -18,8 +18,40 @@ use serde::Serialize;
 use super::Verdict;
 use super::compared::{Compared, Comparison, Samples};
 
+/// What can be measured, in the order of the table.
+pub(crate) const ROWS: [&str; 28] = [
+    "seq-read-1m",
+    "seq-write-1m",
+    "rand-read-4k",
+    "rand-write-4k",
+    "create",
+    "lookup-missing",
+    "read-1k",
+    "unlink",
+    "served-seq-read-1m",
+    "served-seq-write-1m",
+    "served-rand-read-4k",
+    "served-rand-write-4k",
+    "net-create-1k",
+    "net-stat",
+    "net-read-1k",
+    "net-remove",
+    "net-ls-lr",
+    "migrating-read-p99",
+    "pjdfstest-passthrough",
+    "pjdfstest-served",
+    "pjdfstest-network",
+    "pjdfstest-strict",
+    "fsx-served",
+    "fsx-network",
+    "million-mount",
+    "million-ls-first",
+    "million-ls-memory",
+    "million-tree",
+];
+
 pub(crate) use daemon::mirror;
-pub(crate) use rows::{ROWS, run};
+pub(crate) use rows::run;
 pub(crate) use suites::FSX_OPERATIONS;
 
 /// How much is measured.
@@ -33,7 +65,7 @@ pub(crate) struct Settings {
     pub(crate) rows: Vec<String>,
     /// Files of the row that has many.
     pub(crate) files: u64,
-    /// Where the programs of test suites are; where it is not said, as a shell finds them.
+    /// Where the programs of test suites are; `None` searches `PATH`.
     pub(crate) suites: Option<PathBuf>,
     /// Operations of fsx.
     pub(crate) fsx_operations: u64,
@@ -44,13 +76,13 @@ pub(crate) struct Settings {
 pub(crate) struct Row {
     #[serde(flatten)]
     pub(crate) compared: Compared,
-    /// Who reads and writes: `passthrough`, `served`, `network`.
+    /// What reads and writes: `passthrough`, `served`, `network`.
     pub(crate) mode: &'static str,
     /// CPU time of all daemons of the mount for each operation.
     pub(crate) daemon_cpu_us_per_op: f64,
     /// The same of the yardstick's.
     pub(crate) yardstick_cpu_us_per_op: f64,
-    /// What else is to be said: how much was done, or what went wrong.
+    /// A remark: how much was done, or what went wrong.
     pub(crate) note: Option<String>,
 }
 
@@ -66,12 +98,12 @@ impl Row {
         }
     }
 
-    /// The same with something to be said.
+    /// The same with a remark.
     fn with_note(self, note: String) -> Self {
         Self { note: Some(note), ..self }
     }
 
-    /// It in a line, for who waits for the others.
+    /// It in a line, printed while the others run.
     fn line(&self) -> String {
         let line = self.compared.line();
         match &self.note {

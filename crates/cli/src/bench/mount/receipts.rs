@@ -64,7 +64,7 @@ impl Mover {
         }
     }
 
-    /// Has the file, which nobody else moves, go to and fro until `is_over`, and waits for the migration
+    /// Moves the file, which nothing else moves, to and fro until `is_over`, and waits for the migration
     /// that is on its way then.
     pub(super) fn move_about(&mut self, file: &Path, is_over: &AtomicBool) -> Result<Moves> {
         let clock = SystemClock::default();
@@ -114,8 +114,8 @@ fn listen(
     is_over: &AtomicBool,
 ) -> Result<()> {
     let filter = WatchFilter { kinds: vec![NoticeKind::Migration], ..WatchFilter::default() };
-    store.watch(&filter, &mut |seen| {
-        // Where nobody listens any more, it is over.
+    store.admin().watch(&filter, &mut |seen| {
+        // The receiver was dropped: the measurement is over.
         match seen {
             Seen::Begun => begun.send(()).unwrap_or_default(),
             Seen::Nothing => {}
@@ -147,7 +147,7 @@ impl Drop for Mover {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         if let Some(listener) = self.listener.take() {
-            // What it met is told by whoever waited for it.
+            // The waiter reports the error.
             let _ = listener.join();
         }
     }

@@ -14,46 +14,11 @@ use super::million::Million;
 use super::moving::Moved;
 use super::receipts::Mover;
 use super::suites::Suites;
-use super::{About, Groups, Row, Settings, moving, steps};
+use super::{About, Groups, ROWS, Row, Settings, moving, steps};
 use crate::bench::blocks::{Step, Turn, Until, interleave};
 use crate::bench::compared::{Bar, Comparison, Samples};
 use crate::bench::micro::threads::check_stop;
 use crate::progress::Progress;
-
-/// What can be measured, in the order of the table.
-pub(crate) const ROWS: [&str; 28] = [
-    "seq-read-1m",
-    "seq-write-1m",
-    "rand-read-4k",
-    "rand-write-4k",
-    "create",
-    "lookup-missing",
-    "read-1k",
-    "unlink",
-    "served-seq-read-1m",
-    "served-seq-write-1m",
-    "served-rand-read-4k",
-    "served-rand-write-4k",
-    "net-create-1k",
-    "net-stat",
-    "net-read-1k",
-    "net-remove",
-    "net-ls-lr",
-    "migrating-read-p99",
-    "pjdfstest-passthrough",
-    "pjdfstest-served",
-    "pjdfstest-network",
-    "pjdfstest-strict",
-    "fsx-served",
-    "fsx-network",
-    "million-mount",
-    "million-ls-first",
-    "million-ls-memory",
-    "million-tree",
-];
-
-/// Threads of every daemon: what `terrace mount` has by itself.
-pub(super) const THREADS: usize = 4;
 
 /// Files that are made or removed in one block.
 const FILES: u64 = 512;
@@ -111,7 +76,7 @@ impl Bench<'_> {
             is_random: bytes == SMALL,
             is_direct: false,
         };
-        // Else most reads would find what the kernel keeps, and say nothing of who serves them.
+        // Else most reads would hit the page cache of the kernel, and the server of the bytes would not matter.
         let direct = |bytes, is_write| Pieces { is_direct: true, ..pieces(bytes, is_write) };
         match row {
             "seq-read-1m" => self.passed(row, pieces(LARGE, false), 0.95),
@@ -200,7 +165,7 @@ impl Bench<'_> {
         self.measure(about, until, pieces.bytes, [raw, ours], sides, &mut |_| Ok(()))
     }
 
-    /// Names and small files, by the mount of whoever owns the store.
+    /// Names and small files, by the mount of the process that owns the store.
     fn names(&mut self, row: &'static str) -> Result<Row> {
         let ours = self.ground.local(row, &["--io", "auto"])?;
         let raw = self.ground.mirror(&format!("{row}-raw"), "1h")?;

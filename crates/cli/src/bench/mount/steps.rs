@@ -63,7 +63,7 @@ pub(super) fn open_large(path: &Path, is_direct: bool) -> Result<File> {
     options.read(true).write(true).custom_flags(flags.bits() as i32);
     let file = options.open(path).map_err(failed)?;
     if is_direct {
-        // Whoever wrote it left its pages in that cache. A direct read has to look for them there first, and
+        // The write has left its pages in that cache. A direct read has to look for them there first, and
         // through another mount of the same bytes there are none to be found.
         file.sync_data().map_err(failed)?;
         fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))?;
@@ -110,7 +110,7 @@ pub(in crate::bench) fn clear(directory: &Path, count: u64) -> Result<()> {
 
 /// Has the kernel forget names and attributes, of every file system of this machine.
 pub(super) fn forget() -> Result<()> {
-    /// Directory entries and inodes (proc_sys_vm(5)); pages are those of whoever else works here.
+    /// Directory entries and inodes (proc_sys_vm(5)); other processes of the machine keep their pages.
     const NAMES: &str = "2";
     fs::write("/proc/sys/vm/drop_caches", NAMES).map_err(failed)
 }

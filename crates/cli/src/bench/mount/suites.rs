@@ -12,16 +12,16 @@ use std::time::Duration;
 use rustix::fs::{Access, FallocateFlags};
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
+use super::ROWS;
 use super::foreign::{FSX, PJDFSTEST, Verdicts};
 use super::ground::{Ground, Side};
 use super::receipts::Mover;
-use super::rows::ROWS;
 use super::{About, Groups, Row};
 use crate::bench::compared::{Bar, Comparison, Samples};
 use crate::bench::micro::threads::check_stop;
 use crate::bench::{Verdict, slow_place};
 
-/// What `cargo install` is told, as `tools/setup.sh --suites` does.
+/// The arguments of `cargo install`, as in `tools/setup.sh --suites`.
 const PJDFSTEST_CRATE: &str = "pjdfstest@0.2.2";
 const FSX_CRATE: &str = "fsx@0.3.2";
 
@@ -244,7 +244,7 @@ fn not_found(about: &About, name: &str, package: &str) -> Row {
     Row::not_run(about, why)
 }
 
-/// The end of what a suite said, in one line.
+/// The end of a suite's output, in one line.
 fn last(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let from = line.chars().count().saturating_sub(SAID_CHARS);

@@ -75,7 +75,7 @@ impl Blocks {
     }
 }
 
-/// Fails once somebody wants it to end.
+/// Fails once the benchmark is interrupted.
 fn check_stop(stop: &AtomicBool) -> Result<()> {
     super::micro::threads::check_stop(stop)
 }

@@ -30,7 +30,7 @@ pub(in crate::bench) struct Served {
 }
 
 impl Served {
-    /// Makes a store in `directory`, with these tiers, and serves it to who knows the secret, which
+    /// Makes a store in `directory`, with these tiers, and serves it to clients with the secret, which
     /// is made if it is missing.
     pub(in crate::bench) fn start(directory: &Path, settings: &str, secret: &Path) -> Result<Self> {
         Store::init(directory, settings)?;

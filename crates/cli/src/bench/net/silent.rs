@@ -31,8 +31,8 @@ const VERBS: [&[&str]; 18] = [
     &["server", "status"],
 ];
 
-/// The longest time in seconds that any verb takes to fail: for a port where nobody listens, and
-/// for a server that accepts connections and says nothing.
+/// The longest time in seconds that any verb takes to fail: for a port without a listener, and
+/// for a server that accepts connections and sends nothing.
 pub(super) fn longest_s() -> Result<f64> {
     let failed = |error| Error::from_io("measure a silent server", error);
     let silent = TcpListener::bind("127.0.0.1:0").map_err(failed)?;

@@ -32,7 +32,7 @@ pub(super) fn populate(store: &Store, population: &Population, level: Persistenc
 /// Plays the requests of every client, each in a thread.
 pub(super) fn play(store: &Store, lanes: &[Vec<Request>], level: Persistency) -> Result<Outcome> {
     let first_ns = lanes.iter().flatten().map(|request| request.time_ns).min().unwrap_or(0);
-    let before = store.tiers()?;
+    let before = store.admin().tiers()?;
     let (ready, clock) = (Barrier::new(lanes.len()), SystemClock::default());
     let answers = thread::scope(|scope| {
         let begin = |lane: &'_ Vec<Request>| {
@@ -50,7 +50,7 @@ pub(super) fn play(store: &Store, lanes: &[Vec<Request>], level: Persistency) ->
         };
         running.into_iter().map(join).collect::<Result<Vec<_>>>()
     })?;
-    let after = store.tiers()?;
+    let after = store.admin().tiers()?;
     let began_ns = answers.iter().map(|times| times.began_ns).min().unwrap_or(0);
     let ended_ns = answers.iter().map(|times| times.ended_ns).max().unwrap_or(0);
     let [reads, writes] = [0, 1].map(|which| {
@@ -95,7 +95,7 @@ impl<'a> Client<'a> {
     }
 
     fn go(mut self, lane: &[Request], first_ns: u64, clock: &SystemClock) -> Result<Times> {
-        // Else a sleep is 50 us longer. Where it cannot be said, thinking takes as much longer.
+        // Else a sleep is 50 us longer. Where the slack cannot be set, thinking takes as much longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let began_ns = clock.now_ns();
         // It begins with the trace.

@@ -84,14 +84,17 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Report> {
         let mut of_pair: Vec<_> = workloads
             .iter()
             .flat_map(|workload| policies.iter().map(move |policy| (*workload, *policy)))
-            .map(|(workload, policy)| (workload, Row::new(pair, workload.name, policy)))
+            .map(|(workload, policy)| {
+                let about = (pair.name, pair.is_real());
+                (workload, Row::new(about, workload.name, policy))
+            })
             .collect();
         for repetition in 0..settings.repetitions {
             progress.say(format!("bench prediction: calibrate {}", pair.name));
             let stage = Stage::new(pair, settings, &worn, stop)?;
             for turn in 0..cells {
                 check_stop(stop)?;
-                // Who comes first changes from one repetition to the next.
+                // The order changes from one repetition to the next.
                 let (workload, row) = &mut of_pair[(turn + repetition) % cells];
                 progress.say(format!("bench prediction {} {}", pair.name, row.title()));
                 let foreseen = stage.foresee(workload, row.policy)?;

@@ -4,7 +4,6 @@
 use serde::Serialize;
 use terrace_replay::Timed;
 
-use super::stage::Pair;
 use crate::bench::statistics::median;
 use crate::bench::{Bound, Verdict};
 
@@ -60,12 +59,16 @@ pub(crate) struct Report {
 }
 
 impl Row {
-    pub(super) fn new(pair: &Pair, workload: &'static str, policy: &'static str) -> Self {
-        let (is_real, foreseen, live) = (pair.is_real(), Vec::new(), Vec::new());
-        Self { pair: pair.name, is_real, workload, policy, foreseen, live }
+    pub(super) fn new(
+        (pair, is_real): (&'static str, bool),
+        workload: &'static str,
+        policy: &'static str,
+    ) -> Self {
+        let (foreseen, live) = (Vec::new(), Vec::new());
+        Self { pair, is_real, workload, policy, foreseen, live }
     }
 
-    /// Notes a run with what a replay said of it.
+    /// Notes a run with what a replay predicted of it.
     pub(super) fn note(&mut self, timed: &Timed, played: Outcome) {
         let served = |tier: &terrace_replay::TierTimed| tier.read_bytes + tier.written_bytes;
         let requests = timed.reads.count + timed.writes.count;

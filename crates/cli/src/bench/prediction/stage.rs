@@ -13,7 +13,8 @@ use rustix::fs::{Advice, fadvise};
 use terrace_core::{Backend, Error, Persistency};
 use terrace_replay::{Options, Population, Request, Timed, TimedReplay, Trace, read_lanes};
 use terrace_store::{
-    CalibrateOptions, OpenOptions, Settings as StoreSettings, Store, calibrate, write_calibration,
+    CalibrateOptions, OpenOptions, PolicySource, Settings as StoreSettings, Store, calibrate,
+    write_calibration,
 };
 
 use super::Settings;
@@ -176,14 +177,14 @@ impl<'a> Stage<'a> {
         let options = OpenOptions { attach: false, serve: false, ..OpenOptions::default() };
         let store = Store::open_with(address(&place)?, options)?;
         // Nothing goes there meanwhile.
-        store.drain_tier(TIERS[0])?;
+        store.admin().drain_tier(TIERS[0])?;
         populate(&store, &population, level)?;
         // Else the first migration waits until all of it is durable.
         store.sync_all()?;
-        store.undrain_tier(TIERS[0])?;
+        store.admin().undrain_tier(TIERS[0])?;
         place.tiers.iter().try_for_each(|path| visit(path, &forget_pages))?;
-        store.set_policy(policy, &owned(policy))?;
-        store.set_calls(Some(CALL_AFTER_EVENTS), Some(CALL_EVERY))?;
+        store.admin().set_policy(&PolicySource::named(policy), &owned(policy))?;
+        store.admin().set_calls(Some(CALL_AFTER_EVENTS), Some(CALL_EVERY))?;
         use_memory(RUN_BYTES);
         let played = play(&store, &lanes, level);
         store.close()?;
@@ -248,7 +249,7 @@ fn open_trace(text: &str) -> Result<Trace> {
     Ok(Trace::from_stream(stream, "the workload", &Options::default())?)
 }
 
-/// What there is before a workload, and who asks for what.
+/// What there is before a workload, and its requests.
 fn read_trace(text: &str) -> Result<(Population, Vec<Vec<Request>>)> {
     let population = Population::read(&mut open_trace(text)?, &mut |_| {})?;
     Ok((population, read_lanes(&mut open_trace(text)?)?))
@@ -260,11 +261,11 @@ fn address(place: &Place) -> Result<&str> {
     Ok(place.store.to_str().ok_or_else(wrong)?)
 }
 
-/// Has a hypervisor give the machine memory that it may have taken back because nobody used it: who
+/// Has a hypervisor give the machine memory that it may have taken back because it was unused: a process that
 /// writes to files there waits ten times as long.
 fn use_memory(bytes: usize) {
     const PAGE_BYTES: usize = 4096;
-    // Not more than nobody else needs.
+    // At most what other processes leave.
     let free = rustix::system::sysinfo();
     let free_bytes = free.freeram as usize * free.mem_unit as usize;
     let mut memory = vec![0_u8; bytes.min(free_bytes / 2)];

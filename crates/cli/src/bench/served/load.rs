@@ -40,7 +40,7 @@ impl<'a> Load<'a> {
     /// Starts so many processes.
     pub(super) fn start(address: &str, processes: usize, stop: &'a AtomicBool) -> Result<Self> {
         let is_served = Store::is_behind_servers(address);
-        // A directory that nobody holds is served by this process, to its clients as well.
+        // A directory without an owner is served by this process, to its clients as well.
         let how = if is_served { alone(Access::Write) } else { OpenOptions::default() };
         let store = Store::open_with(address, how)?;
         let mut number = [0; 4];

@@ -24,7 +24,7 @@ use crate::bench::micro::measure::{Effort, Runner, Side, measure};
 use crate::bench::micro::{Planned, Settings, plan};
 use crate::progress::Progress;
 
-/// Who measures.
+/// How many processes and clients measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     pub(crate) processes: usize,

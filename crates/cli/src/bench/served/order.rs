@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is said between the command and the processes with its clients.
+//! Messages between the command and the processes with its clients.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};

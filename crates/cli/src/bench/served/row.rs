@@ -9,7 +9,7 @@ use crate::bench::micro::measure::Side;
 use crate::bench::micro::{Keys, Kind, Planned};
 use crate::bench::statistics::{Bound, median};
 
-/// Who measured it.
+/// How many processes and clients measured it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crew {
     pub(super) processes: usize,

@@ -95,7 +95,7 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<StudyRow
     let mut runs: Vec<Vec<Run>> = plans.iter().map(|_| Vec::new()).collect();
     for repetition in 0..settings.repetitions {
         for turn in 0..plans.len() {
-            // Who comes first changes from one repetition to the next.
+            // The order changes from one repetition to the next.
             let index = (turn + repetition) % plans.len();
             let plan = &plans[index];
             progress.say(format!("bench hsm-study {} {}", plan.pair.name, plan.policy));

@@ -107,7 +107,7 @@ impl Medium {
         Ok(Tier { figures, ..Tier::new(name, backend) })
     }
 
-    /// What a policy is told: orders of magnitude, not measurements, but for what is simulated.
+    /// The figures that a policy gets: orders of magnitude, not measurements, but for what is simulated.
     fn figures(self) -> Figures {
         let (latency_ns, bytes_per_s, parallelism) = match self {
             Medium::Memory => (500, 8e9, 8),

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use terrace_core::{Error, ErrorKind, Result};
 
-/// Carries out what comes on standard input, until there are no more orders. What fails is said,
+/// Carries out what comes on standard input, until there are no more orders. A failure is reported,
 /// too, and ends it.
 pub(in crate::bench) fn obey(carry_out: impl FnOnce(&mut Conversation) -> Result<()>) {
     let mut conversation = Conversation { input: stdin().lock() };
@@ -16,7 +16,7 @@ pub(in crate::bench) fn obey(carry_out: impl FnOnce(&mut Conversation) -> Result
     let told = set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|error| Error::from_io("begin a process of the benchmark", error.into()));
     if let Err(error) = told.and_then(|()| carry_out(&mut conversation)) {
-        // Nobody may be there any more to hear it.
+        // The reader may have ended.
         let _ = conversation.say(&Said::<()>::Failed { failed: Failed::of(&error) });
     }
 }
@@ -49,7 +49,7 @@ impl Failed {
     }
 }
 
-/// With whoever gives the orders.
+/// With the process that gives the orders.
 pub(in crate::bench) struct Conversation {
     input: StdinLock<'static>,
 }
@@ -94,5 +94,6 @@ pub(in crate::bench) fn odd(what: &str) -> Error {
 
 /// No order where one is due.
 pub(in crate::bench) fn gone() -> Error {
-    Error::new(ErrorKind::Io, "run the benchmark").because("whoever gives the orders is gone")
+    Error::new(ErrorKind::Io, "run the benchmark")
+        .because("the process that gives the orders has ended")
 }

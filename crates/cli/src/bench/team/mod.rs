@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes of this command that do the same at the same time.
 //!
-//! What is said between them is a line of JSON each, over pipes. Every order is answered before the
+//! A message between them is a line of JSON, over pipes. Every order is answered before the
 //! next one is given.
 
 mod conversation;
@@ -22,7 +22,7 @@ use super::micro::threads::check_stop;
 
 pub(super) use self::conversation::{Conversation, gone, obey, odd};
 
-/// How long a process that is told to end may take to close what it has open.
+/// How long a process may take to close what it has open, after the order to end.
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// How soon a signal, and the end of a process, is noticed.
@@ -65,7 +65,7 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     ///
-    /// The first failure that any of them tells of; `Busy` once somebody wants it to end.
+    /// The first failure that any of them reports; `Busy` once the benchmark is interrupted.
     pub(super) fn order<O: Serialize, A: DeserializeOwned>(
         &mut self,
         order: impl Fn(usize) -> O,

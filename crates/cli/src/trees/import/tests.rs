@@ -74,7 +74,7 @@ fn copy_changing(change: impl Fn(&Scene)) {
     let (_, modified) = local::times(&fs::symlink_metadata(&path).expect("is there"));
     let node = files.lookup(ROOT, b"file").expect("is there");
     assert_ne!(node.modified, modified);
-    // Those who may read it may do so meanwhile.
+    // Users that may read it may do so meanwhile.
     assert_eq!(node.permissions, 0o644);
     let summary = scene.import(&files);
     assert_eq!((summary.files, summary.failed), (1, 0), "{summary:?}");

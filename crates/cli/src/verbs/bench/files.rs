@@ -21,7 +21,7 @@ pub(super) struct Files {
     /// A directory, and what it is called in the report; given several times
     #[arg(long = "at", value_name = "NAME=DIR", required_unless_present = "obey")]
     places: Vec<String>,
-    /// Processes that do the work of a directory, whose CPU time is told, with that of their children
+    /// Processes that do the work of a directory, whose CPU time is shown, with that of their children
     #[arg(long = "daemon", value_name = "NAME=PID[,PID...]")]
     daemons: Vec<String>,
     /// Shell command that has the daemons of a directory forget what they keep in their own memory

@@ -99,7 +99,7 @@ pub(crate) struct Micro {
 struct Threads(Vec<usize>);
 
 impl Micro {
-    /// Who measures a store behind servers.
+    /// How many processes and clients measure a store behind servers.
     pub(crate) fn who(&self) -> Clients {
         let clients = self.clients.as_ref().map_or_else(|| vec![1], |clients| clients.0.clone());
         Clients { processes: self.processes.unwrap_or(1) as usize, clients }

@@ -94,7 +94,7 @@ pub(super) fn mount(rows: &[mount::Row]) -> Table {
     table
 }
 
-/// What else is to be said of rows, and of all of them together.
+/// Remarks on rows, and on all of them together.
 pub(super) fn mount_notes(rows: &[mount::Row]) -> Vec<String> {
     let note = |row: &mount::Row| Some(format!("{}: {}", row.compared.row, row.note.as_ref()?));
     let mut lines: Vec<_> = rows.iter().filter_map(note).collect();

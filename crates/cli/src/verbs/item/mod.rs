@@ -102,7 +102,7 @@ enum Action {
     /// Find, and with --repair remove, what interrupted commands left
     ///
     /// Compares records and objects of all collections. Prints what does not fit, one a line:
-    /// `claim` (a name that nobody can use until the claim is removed), `object` (without an
+    /// `claim` (a name that cannot be used until the claim is removed), `object` (without an
     /// item), `record` (without an object), `lost` (of a collection that is gone); these --repair
     /// removes, `lost` only without bytes. `stranded` (an object of a collection that is gone),
     /// `damaged`, `hidden` and `foreign` it only shows. Status 1 where something is left.
@@ -117,7 +117,7 @@ enum Action {
         /// Remove what is named `claim`, `object`, `record`, and `lost` without bytes
         #[arg(long)]
         repair: bool,
-        /// Take only what is older than this for left; younger is what somebody may be at work on
+        /// Take only what is older than this for left; an operation may still be at work on what is younger
         #[arg(long, value_name = "DURATION", default_value = "1h")]
         older: String,
     },

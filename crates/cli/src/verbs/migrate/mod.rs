@@ -161,7 +161,7 @@ impl Migrate {
                     interrupt.check("")?;
                     let mut is_again = false;
                     let tickets = loop {
-                        match store.migrate(&key, tier, kind, self.priority, REASON) {
+                        match store.admin().migrate(&key, tier, kind, self.priority, REASON) {
                             Err(error) if error.kind() == ErrorKind::Busy && !self.no_wait => {
                                 // The policy, or another command, moves it just now.
                                 if !moving.wait_for_others(&key)? && is_again {
@@ -201,7 +201,7 @@ impl Migrate {
         let mut output = Output::new();
         context.with_store(|store| {
             for_each_key(store, &self.keys, self.recursive, &mut failures, &mut |_, key| {
-                store.drop_copy(&key, tier)?;
+                store.admin().drop_copy(&key, tier)?;
                 if context.is_json {
                     output.json(&json!({ "key": key.as_str(), "dropped_copy_on": tier }))?;
                 }
@@ -214,7 +214,7 @@ impl Migrate {
 }
 
 fn list(context: &Context) -> Result<()> {
-    let moves = context.with_store_for_reading(|store| Ok(store.moves()?))?;
+    let moves = context.with_store_for_reading(|store| Ok(store.admin().moves()?))?;
     let mut output = Output::new();
     if context.is_json {
         output.json(&json!({ "moves": moves }))?;
@@ -244,13 +244,13 @@ fn cancel(context: &Context, which: &str) -> Result<()> {
 
 fn cancel_in(store: &Store, which: &str) -> Result<u64> {
     if which == "all" {
-        return Ok(store.cancel_all()? as u64);
+        return Ok(store.admin().cancel_all()? as u64);
     }
     let id: u64 = which.parse().map_err(|_| {
         Error::invalid("cancel a migration", "a number from --list, or `all`, is expected")
             .with("id", format!("{which:?}"))
     })?;
-    store.cancel(MoveTicket(id))?;
+    store.admin().cancel(MoveTicket(id))?;
     Ok(1)
 }
 

@@ -58,12 +58,12 @@ impl<'a> Moving<'a> {
 
     /// Waits for the migrations of an object that others asked for; whether there were any.
     pub(super) fn wait_for_others(&self, key: &Key) -> Result<bool> {
-        let segments = self.store.explain(key)?.segments;
+        let segments = self.store.admin().explain(key)?.segments;
         let running: Vec<_> = segments.into_iter().filter_map(|segment| segment.moving).collect();
         for report in &running {
             loop {
                 self.interrupt.check("")?;
-                match self.store.wait(MoveTicket(report.id), LOOK) {
+                match self.store.admin().wait(MoveTicket(report.id), LOOK) {
                     Ok(None) => {}
                     // One that is forgotten has ended.
                     Err(error) if error.kind() == ErrorKind::NotFound => break,
@@ -82,7 +82,7 @@ impl<'a> Moving<'a> {
         while self.waiting.len() > count {
             let oldest = self.waiting[0];
             self.interrupt.check("")?;
-            let Some(report) = self.store.wait(oldest, LOOK)? else {
+            let Some(report) = self.store.admin().wait(oldest, LOOK)? else {
                 self.show_progress()?;
                 continue;
             };
@@ -128,14 +128,14 @@ impl<'a> Moving<'a> {
         self.output.line(format!("{key}{segment}: {what} ({})", show_bytes(report.size_bytes)))
     }
 
-    /// Asks how far the migrations are, where somebody looks.
+    /// Asks how far the migrations are, where progress is shown.
     fn show_progress(&mut self) -> Result<()> {
         if !stderr().is_terminal() {
             return Ok(());
         }
         let mut done_bytes = self.done_bytes;
         let mut total_bytes = self.done_bytes;
-        for report in self.store.moves()? {
+        for report in self.store.admin().moves()? {
             // Tickets ascend, and so does the queue.
             if self.waiting.binary_search(&MoveTicket(report.id)).is_ok() {
                 done_bytes += report.copied_bytes;
@@ -156,7 +156,7 @@ impl<'a> Moving<'a> {
         self.output.line(format!("{}: already on {tier}", show_name(key.as_str())))
     }
 
-    /// Prints migrations that nobody waits for.
+    /// Prints migrations that this command does not wait for.
     pub(super) fn print_queued(&mut self, key: &Key, tickets: &[MoveTicket]) -> Result<()> {
         for ticket in tickets {
             if self.context.is_json {
@@ -177,7 +177,7 @@ impl<'a> Moving<'a> {
         let mut cancelled = 0;
         for ticket in self.waiting.drain(..) {
             // One that ended meanwhile is not found.
-            cancelled += u64::from(self.store.cancel(ticket).is_ok());
+            cancelled += u64::from(self.store.admin().cancel(ticket).is_ok());
         }
         let (done, cancelled) = (count(self.done, "migration"), count(cancelled, "migration"));
         format!("interrupted: {done} done, {cancelled} cancelled")

@@ -22,10 +22,10 @@ pub(super) fn print(
     let mut output = Output::new();
     let (mut moves, mut bytes): (u64, u64) = (0, 0);
     context.with_store_for_reading(|store| {
-        let tiers: Vec<_> = store.tiers()?.into_iter().map(|tier| tier.name).collect();
+        let tiers: Vec<_> = store.admin().tiers()?.into_iter().map(|tier| tier.name).collect();
         check_tier(&tiers, tier)?;
         for_each_key(store, keys, is_recursive, &mut failures, &mut |_, key| {
-            let explanation = store.explain(&key)?;
+            let explanation = store.admin().explain(&key)?;
             let mut is_concerned = explanation.segments.is_empty();
             for segment in &explanation.segments {
                 let Some(tier) = target(&segment.tier, tier, &tiers) else { continue };

@@ -10,12 +10,14 @@ use std::process::{Command, Stdio};
 
 use terrace_core::Error;
 
-use super::retry::WAITING;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::inherited;
 use crate::output::Output;
 use crate::service_manager;
+
+/// How the line begins that a process in the background prints where no server answers it.
+pub(super) const WAITING: &str = "waiting for ";
 
 /// What a process is given that was started here.
 pub(super) const DETACHED: &str = "--detached";
@@ -48,7 +50,7 @@ pub(super) fn start(
     let mut ready = String::new();
     BufReader::new(output).read_line(&mut ready).map_err(failed("wait for the mount"))?;
     if ready.is_empty() {
-        // It said why, and ends.
+        // It has reported its error, and ends.
         let mut text = Vec::new();
         errors.read_to_end(&mut text).map_err(failed("wait for the mount"))?;
         eprint!("{}", String::from_utf8_lossy(&text));
@@ -69,13 +71,13 @@ pub(super) fn start(
     output.flush()
 }
 
-/// Leaves the terminal and the session of whoever started it.
+/// Leaves the terminal and the session of its parent.
 pub(super) fn leave_session() {
     // Fails where it leads a group already, which is as good.
     let _ = rustix::process::setsid();
 }
 
-/// Opens what this process prints to once nobody hears it any more: a log, where there is one.
+/// Opens what this process prints to once its terminal is gone: a log, where there is one.
 pub(super) fn open_output(log: Option<&Path>) -> Result<File> {
     let path = log.unwrap_or(Path::new("/dev/null"));
     let opened = OpenOptions::new().create(true).append(true).open(path);

@@ -9,6 +9,7 @@ mod words;
 
 use std::cell::Cell;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 use serde_json::json;
 use terrace_core::{Error, ErrorKind};
-use terrace_fuse::Unmounter;
+use terrace_fuse::{Mounter, Unmounter, mount_for};
 use terrace_metrics::{ControlSource, Exporter, MountSource, ProcessSource, StoreSource};
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Requests, Tiers};
 use terrace_store::{OpenOptions, Settings, Store};
@@ -37,7 +38,7 @@ use crate::output::Output;
 use crate::places::Places;
 use crate::service_manager;
 
-/// How long the kernel may believe names and attributes that nobody else can change: until it
+/// How long the kernel may cache names and attributes that no other process can change: until it
 /// needs the memory.
 const CACHED_FOR_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -57,7 +58,7 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 ///
 /// Files live on the store's tiers and move between them as its policy decides, also while they are
 /// open. A store may hold several file systems (--name); one that is not there is made, owned by
-/// whoever mounts it.
+/// the user that mounts it.
 ///
 /// Each file is in one of two modes while it is open. In *passthrough* the kernel reads and writes
 /// the tier's file itself, at its speed; the file then stays where it is until it is closed.
@@ -74,9 +75,13 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 /// stays, and reports to systemd when it can be used (sd_notify, also keep-alives for WatchdogSec=). `umount DIR` ends it, as do SIGINT (Ctrl-C), SIGTERM and SIGHUP: where it is still in
 /// use it then leaves the tree at once and ends with its last user.
 ///
-/// Who is not root needs `fusermount3` (package fuse3).
+/// Without root, `fusermount3` (package fuse3) is needed.
 ///
-/// What no program is told, or not the reason of, is in the log alone: a lost lock, a lost open file, lost
+/// A service that is kept apart from the other programs by a name space of mounts cannot mount what these see.
+/// With --mounter it waits until another process mounts for it, which has their name space: `terrace mount --for
+/// SOCKET DIR`, which returns when the file system can be used. Such a mount ends with `umount DIR` alone.
+///
+/// What programs get no error for, or not its reason, is in the log alone: a lost lock, a lost open file, lost
 /// bytes of a tier's file, files that were left out when a directory was to move. In the background nothing
 /// of it is kept without --log-file; in the foreground it goes to standard error.
 ///
@@ -102,7 +107,7 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
     name: String,
 
-    /// Who reads and writes the tiers' files
+    /// What reads and writes the tiers' files
     #[arg(long, value_name = "MODE", default_value = "auto")]
     io: Io,
 
@@ -121,7 +126,7 @@ pub(crate) struct Mount {
     degraded: bool,
 
     /// How long names and attributes may be taken for what they were; default: 1s where other
-    /// clients use the files, too, for ever where nobody does. With --source: the directory of the copies
+    /// clients use the files, too, for ever where none does. With --source: the directory of the copies
     #[arg(long, value_name = "DURATION|DIR")]
     cache: Option<String>,
 
@@ -132,7 +137,16 @@ pub(crate) struct Mount {
     #[arg(long, short = 'f')]
     foreground: bool,
 
-    /// Where the process in the background writes its log, which nobody keeps otherwise; in the foreground
+    /// With --foreground: have another process mount, that of `terrace mount --for SOCKET DIR`; it is waited for at
+    /// this socket, which is made, for a minute, and reported to systemd as if the file system could be used
+    #[arg(long, value_name = "SOCKET", requires = "foreground", conflicts_with = "source")]
+    mounter: Option<PathBuf>,
+
+    /// Mount at the only argument, for the process that waits at this socket with --mounter
+    #[arg(long = "for", value_name = "SOCKET", conflicts_with_all = ["mounter", "source"])]
+    waiting: Option<PathBuf>,
+
+    /// Where the process in the background writes its log, which is lost otherwise; in the foreground
     /// it goes to standard error
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
@@ -185,7 +199,7 @@ pub(crate) struct Mount {
     /// Options as mount(8) has them, with commas between
     ///
     /// `ro`, `noatime`, `noexec` and others of all file systems; `suid` and `dev` (root only: `nosuid` and
-    /// `nodev` are the default); `allow_other` (the default for root) and `private` (for whoever mounts
+    /// `nodev` are the default); `allow_other` (the default for root) and `private` (for the mounting user
     /// alone); `name=`, `io=`, `threads=`, `uring=`, `inline=`, `cache=`, `log_file=`, `log_level=`, `metrics=`, `strict`
     /// and `degraded` as the options of the same names; `bg` and `fg` (the default), whether to go on in the
     /// background where no server answers the first attempt; `retry=TIME`, how long to try then, for
@@ -205,7 +219,7 @@ enum Uring {
     Off,
 }
 
-/// Who reads and writes the tiers' files.
+/// What reads and writes the tiers' files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Io {
     /// The kernel where it can, except for files that are marked movable
@@ -233,6 +247,9 @@ impl Verb for Mount {
             return source::run(self, context);
         }
         source::refuse_alone(&self)?;
+        if let Some(socket) = &self.waiting {
+            return mount_for_other(socket, &self.places);
+        }
         let is_fake = self.fake;
         let plan = words::plan(self, context)?;
         if is_fake {
@@ -259,6 +276,8 @@ struct Plan {
     opening: Opening,
     options: Options,
     cached_for: Option<Duration>,
+    /// The socket at which another process is waited for that mounts.
+    mounter: Option<PathBuf>,
     must_pass: bool,
     must_use_uring: bool,
     is_foreground: bool,
@@ -274,7 +293,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether there is a store, as far as can be told without opening it.
+    /// Whether there is a store, as far as can be seen without opening it.
     fn check(&self) -> Result<()> {
         if !Store::is_behind_servers(&self.store) {
             Settings::read(&Path::new(&self.store).join("terrace.toml"))?;
@@ -329,6 +348,7 @@ impl Plan {
             let tiers = Tiers::new(store, &self.store);
             let mut options = self.options.clone();
             options.is_shared = store.is_attached();
+            options.mounter = self.mounter.as_deref().map(wait_for_mounter).transpose()?;
             options.requests = self.metrics.as_ref().map(|_| Arc::new(Requests::default()));
             options.cached_for = match (self.cached_for, options.is_shared) {
                 (Some(cached_for), _) => cached_for,
@@ -373,7 +393,7 @@ impl Plan {
             };
             service_manager::while_serving(&|| probe(store), serve)?;
             drop(exporter);
-            // Who comes now waits for the end.
+            // Later processes wait for the end.
             store.stop_serving();
             drop(mounted);
             files.close().map_err(|failure| failure.into_error("close a file system"))?;
@@ -418,11 +438,38 @@ impl Plan {
     }
 }
 
+/// Listens for the process that mounts, and has the service manager start it.
+fn wait_for_mounter(socket: &Path) -> Result<Arc<Mounter>> {
+    let mounter = Mounter::bind(socket).map_err(|error| {
+        Error::from_io("wait for another process to mount", error).with("socket", socket.display())
+    })?;
+    service_manager::ready();
+    Ok(Arc::new(mounter))
+}
+
+/// Mounts at `places` for the process that waits at `socket`.
+fn mount_for_other(socket: &Path, places: &[PathBuf]) -> Result<()> {
+    let [place] = places else {
+        let reason = "with --for the directory to mount at is the only argument";
+        return Err(Error::invalid("mount", reason).into());
+    };
+    mount_for(socket, place).map_err(|error| {
+        let has_ended = error.kind() == io::ErrorKind::BrokenPipe;
+        let error = Error::from_io("mount for another process", error)
+            .with("directory", place.display())
+            .with("socket", socket.display());
+        match has_ended {
+            true => error.because("that process ended before it served; its log says why").into(),
+            false => error.into(),
+        }
+    })
+}
+
 /// Looks at the tiers where this process has them. It asks no server: one that does not answer is no reason
 /// to restart a mount.
 fn probe(store: &Store) {
     if !store.is_attached() {
-        drop(store.tiers());
+        drop(store.admin().tiers());
     }
 }
 
@@ -432,11 +479,14 @@ fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
     thread::spawn(move || {
         interrupt.wait();
         service_manager::stopping();
-        if unmounter.unmount().is_err() {
-            // In use: who has files open keeps them until they are closed.
-            if let Err(error) = unmounter.unmount_lazily() {
-                tracing::warn!(%error, "cannot unmount");
+        // Open files stay usable until they are closed.
+        let unmounted = unmounter.unmount().or_else(|_| unmounter.unmount_lazily());
+        match unmounted {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                tracing::info!(%error, "this process ends when it is unmounted");
             }
+            Err(error) => tracing::warn!(%error, "cannot unmount"),
+            Ok(()) => {}
         }
     });
 }
@@ -445,7 +495,7 @@ fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
 fn directory(path: &Path) -> Result<PathBuf> {
     let absolute = std::fs::canonicalize(path)
         .map_err(|error| Error::from_io("mount", error).with("directory", path.display()))?;
-    // The kernel may remember what a process said that is gone.
+    // The kernel may still cache the answers of a process that is gone.
     match statx(CWD, &absolute, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE) {
         Ok(found) if FileType::from_raw_mode(found.stx_mode.into()) != FileType::Directory => {
             let error = Error::invalid("mount", "a directory is expected");

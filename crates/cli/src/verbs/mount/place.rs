@@ -10,7 +10,7 @@ use crate::places::Places;
 /// Refuses to hide the store, its catalog or a tier: each look for a file of theirs would come to the
 /// mount, which would wait for itself.
 pub(super) fn check(store: &str, mountpoint: &Path) -> Result<()> {
-    // What is wrong with the directory, who opens it says.
+    // Opening the directory reports what is wrong with it.
     let Ok(mountpoint) = mountpoint.canonicalize() else { return Ok(()) };
     match Places::of(store).iter().find(|place| place.path.starts_with(&mountpoint)) {
         None => Ok(()),

@@ -9,6 +9,7 @@ use serde_json::json;
 use terrace_core::units::parse_duration;
 use terrace_core::{Clock, Error, ErrorKind, SystemClock};
 
+use super::background::WAITING;
 use super::{Plan, background};
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -26,9 +27,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Between two looks for a signal.
 const STEP: Duration = Duration::from_millis(100);
-
-/// How the line begins that a process in the background prints where no server answers it.
-pub(super) const WAITING: &str = "waiting for ";
 
 /// What is done where no server answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

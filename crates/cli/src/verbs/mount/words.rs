@@ -87,6 +87,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
         },
         options: Options {
             mount,
+            mounter: None,
             io,
             threads: arguments.threads.unwrap_or(THREADS),
             uring: arguments.uring != Uring::Off,
@@ -96,6 +97,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             requests: None,
         },
         cached_for,
+        mounter: arguments.mounter,
         must_pass: arguments.io == Io::Passthrough,
         must_use_uring: arguments.uring == Uring::On,
         is_foreground: arguments.foreground,
@@ -219,7 +221,7 @@ mod tests {
         let words = words.chain([store.path().as_os_str(), place.path().as_os_str()]);
         let matches = Mount::augment_args(Command::new("mount")).get_matches_from(words);
         let arguments = Mount::from_arg_matches(&matches).expect("they are checked");
-        plan(arguments, &Context::new(None, false))
+        plan(arguments, &Context::new(None, false, clap::Command::default))
     }
 
     #[test]
@@ -233,7 +235,7 @@ mod tests {
             let plan = planned(arguments).expect("they are right");
             assert_eq!(plan.log_file.as_deref(), Some(Path::new(file)), "{arguments:?}");
             assert_eq!(plan.log_level, level, "{arguments:?}");
-            // Who serves in the background comes to the same.
+            // The process in the background reads the same.
             let again: Vec<_> = plan.arguments.iter().map(String::as_str).collect();
             let again = planned(&again).expect("they were right");
             assert_eq!((again.log_file, again.log_level), (plan.log_file, plan.log_level));

@@ -29,14 +29,14 @@ pub(super) fn run(context: &Context, file: &Path, parameters: &[(String, String)
     context.with_options(OpenOptions::default(), |store| {
         let offer = Offer::new(&name)?;
         let guest = Guest { name: name.clone(), socket: offer.socket.clone() };
-        let used = store.use_guest(&guest, parameters);
+        let used = store.admin().use_guest(&guest, parameters);
         let process = offer.process()?;
         let ended = match used {
             Ok(()) => watch(context, store, &interrupt, &process, &name),
             Err(error) => Err(error.into()),
         };
         // Its state is saved now, so that its process must still be there.
-        let went_back = store.end_guest(&guest);
+        let went_back = store.admin().end_guest(&guest.socket);
         drop(process);
         ended?;
         Ok(went_back?)
@@ -78,7 +78,7 @@ impl Offer {
 
     /// The process, once the owner came; one that did not is not waited for.
     fn process(self) -> Result<Process> {
-        // Whoever still waits is let go.
+        // A thread that still waits for a connection gets one.
         drop(std::os::unix::net::UnixStream::connect(&self.socket));
         let started = self.started.join().map_err(|_| {
             Error::new(ErrorKind::Io, OPERATION).because("the thread that starts it failed")
@@ -87,7 +87,7 @@ impl Offer {
     }
 }
 
-/// Prints what the policy decides, until somebody asks to stop or it ends.
+/// Prints what the policy decides, until it is interrupted or ends.
 fn watch(
     context: &Context,
     store: &Store,
@@ -117,7 +117,7 @@ fn watch(
         }
         if let Some(status) = process.ended() {
             // The store finds out when it asks next; what it says then explains more.
-            store.run_policy().ok();
+            store.admin().run_policy().ok();
             let report = now(store)?;
             let why = report.replaced.unwrap_or_else(|| format!("its process ended: {status}"));
             return Err(Error::new(ErrorKind::Io, OPERATION).because(why).into());

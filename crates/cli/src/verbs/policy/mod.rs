@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use terrace_core::Error;
 use terrace_core::units::{parse_duration, show_bytes};
-use terrace_store::{PolicyReport, Store};
+use terrace_store::{PolicyReport, PolicySource, Store};
 
 use super::{Group, Verb};
 use crate::address;
@@ -186,7 +186,7 @@ impl Verb for Policy {
 
 /// The policy of a store that must have one.
 fn policy(store: &Store) -> Result<PolicyReport> {
-    Ok(store.policy()?.ok_or_else(|| {
+    Ok(store.admin().policy()?.ok_or_else(|| {
         let reason = "the store has none: choose one with `terrace policy use`";
         Error::invalid("show the policy", reason)
     })?)
@@ -198,13 +198,13 @@ impl Set {
         let every = self.every.as_deref().map(parse_duration).transpose()?;
         let report = context.with_store(|store| {
             for (name, value) in &parameters {
-                store.set_parameter(name, value)?;
+                store.admin().set_parameter(name, value)?;
             }
             if self.after_events.is_some() || every.is_some() {
-                store.set_calls(self.after_events, every)?;
+                store.admin().set_calls(self.after_events, every)?;
             }
             if let Some(switch) = self.dry_run {
-                store.set_dry_run(switch == Switch::On)?;
+                store.admin().set_dry_run(switch == Switch::On)?;
             }
             policy(store)
         })?;
@@ -228,7 +228,7 @@ impl Use {
         };
         let parameters = assignments(parameters)?;
         let report = context.with_store(|store| {
-            store.set_policy(&name, &parameters)?;
+            store.admin().set_policy(&PolicySource::named(&name), &parameters)?;
             policy(store)
         })?;
         show::parameters(context, &report)
@@ -241,7 +241,7 @@ fn assignments(texts: &[String]) -> Result<Vec<(String, String)>> {
 
 fn message(context: &Context, kind: &str, body: String) -> Result<()> {
     let body = if body == "-" { read_body()? } else { body.into_bytes() };
-    let reply = context.with_store(|store| Ok(store.message(kind, &body)?))?;
+    let reply = context.with_store(|store| Ok(store.admin().message(kind, &body)?))?;
     let mut output = Output::new();
     if context.is_json {
         output.json(&json!({ "reply": String::from_utf8_lossy(&reply) }))?;
@@ -273,14 +273,14 @@ fn run_now(context: &Context, is_dry_run: bool) -> Result<()> {
     let (before, after) = context.with_store(|store| {
         let before = policy(store)?;
         if is_dry_run && !before.is_dry_run {
-            store.set_dry_run(true)?;
+            store.admin().set_dry_run(true)?;
         }
-        let ran = store.run_policy();
+        let ran = store.admin().run_policy();
         if is_dry_run && !before.is_dry_run {
-            store.set_dry_run(false)?;
+            store.admin().set_dry_run(false)?;
         }
         ran?;
-        while !is_dry_run && !store.wait_idle(LOOK)? {
+        while !is_dry_run && !store.admin().wait_idle(LOOK)? {
             interrupt.check("the migrations go on while something holds the store")?;
         }
         Ok((before, policy(store)?))

@@ -4,7 +4,7 @@
 use clap::Args;
 use terrace_core::units::show_bytes;
 use terrace_core::{Error, ErrorKind};
-use terrace_store::{ShadowReport, ShadowSide};
+use terrace_store::{PolicySource, ShadowReport, ShadowSide};
 
 use super::{assignments, show};
 use crate::context::Context;
@@ -37,11 +37,11 @@ impl Shadow {
         let parameters = assignments(parameters)?;
         let report = context.with_store(|store| {
             if !store.is_attached() {
-                let reason = "nobody holds or serves the store, so that it would end at once";
+                let reason = "no process holds or serves the store, so that it would end at once";
                 return Err(Error::new(ErrorKind::Unsupported, OPERATION).because(reason).into());
             }
-            store.set_shadow(name, &parameters)?;
-            Ok(store.shadow()?)
+            store.admin().set_shadow(&PolicySource::named(name), &parameters)?;
+            Ok(store.admin().shadow()?)
         })?;
         let mut output = Output::new();
         match (context.is_json, report) {
@@ -62,10 +62,10 @@ impl Shadow {
 
     fn show(self, context: &Context) -> Result<()> {
         let (report, decides) = context.with_store(|store| {
-            let report = store.shadow()?;
-            let decides = store.policy()?;
+            let report = store.admin().shadow()?;
+            let decides = store.admin().policy()?;
             if self.end {
-                store.end_shadow()?;
+                store.admin().end_shadow()?;
             }
             Ok((report, decides))
         })?;

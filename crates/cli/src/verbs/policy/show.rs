@@ -2,6 +2,7 @@
 //! What `terrace policy` prints.
 
 use serde_json::json;
+use terrace_core::PostEvents;
 use terrace_core::units::show_ns;
 use terrace_policies::POLICIES;
 use terrace_store::{DecisionReport, PolicyReport};
@@ -169,7 +170,11 @@ fn print_head(report: &PolicyReport, output: &mut Output) -> Result<()> {
     let name = show_name(&report.name);
     let every = show_ns(report.every_ns);
     let after = count(report.after_events, "event");
-    output.line(format!("policy {name}, called after {after} and every {every}{dry}"))?;
+    let ahead = match report.post_events == PostEvents::Before.word() {
+        true => ", events posted before the I/O",
+        false => "",
+    };
+    output.line(format!("policy {name}, called after {after} and every {every}{ahead}{dry}"))?;
     match &report.replaced {
         Some(replaced) => output.line(format!("took over: {}", show_name(replaced))),
         None => Ok(()),

@@ -15,7 +15,7 @@ use crate::output::{count, show_name};
 /// Moves of one object that are shown to people; programs get all.
 const SHOWN_MAX: usize = 20;
 
-/// An object that somebody asked about.
+/// An object that is named on the command line.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     /// As it was asked for.

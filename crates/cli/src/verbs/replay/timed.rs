@@ -26,7 +26,7 @@ use crate::reading::Given;
 
 /// What is wanted beside the table.
 pub(super) struct Wanted<'a> {
-    /// Objects of which it is told what was done with them.
+    /// Objects of which the history is printed.
     pub(super) explained: &'a [String],
     /// Where a page goes.
     pub(super) page: Option<&'a Path>,
@@ -117,7 +117,7 @@ pub(super) fn run(
     }
 }
 
-/// A policy may be somebody's first try.
+/// A policy may be a first try.
 fn policy_failed(panic: &(dyn Any + Send)) -> Error {
     Error::new(ErrorKind::Io, "replay the trace")
         .because(format!("it failed with this policy: {}", panic_text(panic)))
@@ -150,7 +150,7 @@ fn replay_all(
                     let Contender { options, policy, name, drawing, .. } =
                         taken.expect("each is taken once");
                     let observer = drawing.map(|drawing| Box::new(drawing) as Box<dyn Observer>);
-                    // Nobody is interested in progress any more where sending fails.
+                    // The receiver of progress was dropped where sending fails.
                     let mut progress = |requests| _ = sender.send(requests);
                     let run = || {
                         let population = Arc::clone(population);

@@ -5,6 +5,7 @@ mod served;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -29,7 +30,10 @@ use crate::metrics::{Metrics, export};
 use crate::output::Output;
 use crate::service_manager;
 
-/// Where it listens unless it is told.
+/// How soon the process ends that serves a store which another machine has taken over.
+const FENCED_TICK: Duration = Duration::from_secs(1);
+
+/// Where it listens by default.
 const LISTEN_DEFAULT: &str = "127.0.0.1:7420";
 
 /// Serve a store to other machines, over TCP and Unix sockets
@@ -43,9 +47,9 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:7420";
 /// it. Without --secret-file it is in `terrace/secret` below the user's configuration directory
 /// (`~/.config`), where clients of the same user find it; it is made if it is missing. Copy the
 /// file to other machines, readable for its owner alone. A Unix socket needs no secret: only the
-/// user who serves, and root, can connect.
+/// user of the server, and root, can connect.
 ///
-/// What is sent is checked for damage. It is hidden, and nobody on the way can change it, with --tls-cert
+/// Messages are checked for damage. They are encrypted and authenticated with --tls-cert
 /// and --tls-key (clients add `?tls=FILE`): use them on a network that others can read.
 ///
 /// Prints one line on standard output once clients are served: `serving DIR on ADDRESS ...`, or with
@@ -66,7 +70,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", env = "TERRACE_SECRET_FILE")]
     secret_file: Option<PathBuf>,
 
-    /// Serve everybody who reaches an address, without a secret
+    /// Serve every client that reaches an address, without a secret
     #[arg(long, conflicts_with = "secret_file")]
     no_secret: bool,
 
@@ -164,16 +168,21 @@ impl Verb for Serve {
             })?;
             inherited::leave_directory();
             print_ready(context, store, &listening, exporter.as_ref())?;
-            let probe = || drop(store.tiers());
+            let probe = || drop(store.admin().tiers());
             service_manager::while_serving(&probe, || {
-                interrupt.wait();
+                while store.fenced().is_none() && !interrupt.wait_for(FENCED_TICK) {}
                 service_manager::stopping();
                 tracing::info!("ending: running requests are finished");
                 server.end();
             });
             drop(exporter);
             tracing::info!("ended");
-            Ok(())
+            match store.fenced() {
+                Some(reason) => {
+                    Err(Error::new(ErrorKind::Denied, "serve the store").because(reason).into())
+                }
+                None => Ok(()),
+            }
         })
     }
 }
@@ -258,7 +267,11 @@ fn print_ready(
     exporter: Option<&Exporter>,
 ) -> Result<()> {
     let addresses: Vec<_> = listening.iter().map(ToString::to_string).collect();
-    tracing::info!(addresses = addresses.join(", "), tiers = store.tiers()?.len(), "serving");
+    tracing::info!(
+        addresses = addresses.join(", "),
+        tiers = store.admin().tiers()?.len(),
+        "serving"
+    );
     let mut output = Output::new();
     if context.is_json {
         output.json(&json!({

@@ -22,7 +22,7 @@ impl Served {
         Self { store, log, server: OnceLock::new() }
     }
 
-    /// Which server it is; told once, before clients come.
+    /// Which server it is; set once, before clients come.
     pub(super) fn set_server(&self, server: &Arc<Server>) {
         // Only the first one serves it.
         let _ = self.server.set(Arc::downgrade(server));

@@ -104,8 +104,8 @@ impl Add {
     pub(super) fn run(self, context: &Context) -> Result<()> {
         let tier = self.section.tier(&self.name)?;
         let section = checked(&tier)?;
-        let is_used =
-            context.with_store(|store| Ok(store.add_tier(&section, self.before.as_deref())?))?;
+        let is_used = context
+            .with_store(|store| Ok(store.admin().add_tier(&section, self.before.as_deref())?))?;
         let mut output = Output::new();
         if context.is_json {
             output.json(&json!({ "added": tier.name, "is_used": is_used }))?;
@@ -145,9 +145,9 @@ impl Drain {
         let interrupt = Interrupt::watch()?;
         let report = context.with_store(|store| {
             if self.cancel {
-                store.undrain_tier(&self.name)?;
+                store.admin().undrain_tier(&self.name)?;
             } else {
-                store.drain_tier(&self.name)?;
+                store.admin().drain_tier(&self.name)?;
                 match self.wait {
                     true => wait_until_drained(store, &self.name, &interrupt)?,
                     false if !store.is_attached() => context.note(
@@ -166,7 +166,14 @@ impl Drain {
             output.line(match &report.drain {
                 None => format!("{} is no longer drained", report.name),
                 Some(drain) if drain.is_done => {
-                    format!("{0} is empty; `terrace tiers remove {0}` removes it", report.name)
+                    let kept = match report.kept_bytes {
+                        0 => String::new(),
+                        bytes => format!(", with {} of versions that it keeps", show_bytes(bytes)),
+                    };
+                    format!(
+                        "{0} is empty; `terrace tiers remove {0}` removes it{kept}",
+                        report.name
+                    )
                 }
                 Some(drain) => format!(
                     "{} is drained: {}, {} left",
@@ -181,7 +188,7 @@ impl Drain {
 }
 
 fn find(store: &Store, name: &str) -> Result<TierReport> {
-    let mut tiers = store.tiers()?;
+    let mut tiers = store.admin().tiers()?;
     if let Some(index) = tiers.iter().position(|tier| tier.name == name) {
         return Ok(tiers.swap_remove(index));
     }
@@ -191,7 +198,7 @@ fn find(store: &Store, name: &str) -> Result<TierReport> {
 }
 
 fn has(store: &Store, name: &str) -> Result<bool> {
-    Ok(store.tiers()?.iter().any(|tier| tier.name == name))
+    Ok(store.admin().tiers()?.iter().any(|tier| tier.name == name))
 }
 
 /// Waits for the end of a drain. What cannot move for long ends it with an error that names it.
@@ -202,7 +209,7 @@ fn wait_until_drained(store: &Store, name: &str, interrupt: &Interrupt) -> Resul
         interrupt.check("the drain goes on whenever the store is open")?;
         let report = find(store, name)?;
         let Some(drain) = report.drain else {
-            let reason = "somebody ended its drain";
+            let reason = "another command ended its drain";
             return Err(Error::new(ErrorKind::Busy, "wait for an empty tier")
                 .because(reason)
                 .with("tier", name)
@@ -234,7 +241,17 @@ fn wait_until_drained(store: &Store, name: &str, interrupt: &Interrupt) -> Resul
 }
 
 pub(super) fn remove(context: &Context, name: &str) -> Result<()> {
-    context.with_store(|store| Ok(store.remove_tier(name)?))?;
+    let kept_bytes = context.with_store(|store| {
+        let tiers = store.admin().tiers()?;
+        let kept_bytes =
+            tiers.iter().find(|tier| tier.name == name).map_or(0, |tier| tier.kept_bytes);
+        store.admin().remove_tier(name)?;
+        Ok(kept_bytes)
+    })?;
+    if kept_bytes > 0 {
+        let bytes = show_bytes(kept_bytes);
+        context.note(&format!("{bytes} of versions that it kept were deleted with it"));
+    }
     print_removed(context, name, None)
 }
 
@@ -272,15 +289,15 @@ impl Replace {
             // Where it is there, an earlier replacement was interrupted.
             if !has(store, &new.name)? {
                 find(store, &self.old)?;
-                store.add_tier(&section, Some(&self.old))?;
+                store.admin().add_tier(&section, Some(&self.old))?;
             }
             Ok(())
         })?;
         context.with_store(|store| {
             if has(store, &self.old)? {
-                store.drain_tier(&self.old)?;
+                store.admin().drain_tier(&self.old)?;
                 wait_until_drained(store, &self.old, &interrupt)?;
-                store.remove_tier(&self.old)?;
+                store.admin().remove_tier(&self.old)?;
             }
             Ok(())
         })?;

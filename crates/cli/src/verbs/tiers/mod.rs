@@ -16,7 +16,8 @@ use crate::failure::Result;
 ///
 /// Without a subcommand prints the tiers in their order of preference. `used` are objects, `copies`
 /// clean copies (they make room by themselves), `reserved` is promised to growing objects and
-/// running migrations, `garbage` waits to be deleted. `fill` is the share of the capacity that all
+/// running migrations, `garbage` waits to be deleted, `kept` are superseded and deleted objects that the tier
+/// keeps for a time (`keep_deleted`). `fill` is the share of the capacity that all
 /// of them take.
 ///
 /// --long adds the figures from the configuration, what was done since the store was opened, and
@@ -70,7 +71,8 @@ enum Action {
     Drain(change::Drain),
     /// Remove a tier that holds nothing
     ///
-    /// Drain it first. Its directory stays, marked as nobody's; what holds the store keeps it open
+    /// Drain it first. Versions that it keeps of superseded and deleted objects are deleted with it.
+    /// Its directory stays, marked as free; what holds the store keeps it open
     /// until it ends, so that a file system can be unmounted only then.
     #[command(after_long_help = "Examples:
   terrace tiers remove old")]

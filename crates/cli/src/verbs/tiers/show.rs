@@ -19,7 +19,7 @@ use crate::table::Table;
 
 /// Prints all tiers.
 pub(super) fn list(context: &Context, is_long: bool) -> Result<()> {
-    let tiers = context.with_store_for_reading(|store| Ok(store.tiers()?))?;
+    let tiers = context.with_store_for_reading(|store| Ok(store.admin().tiers()?))?;
     let warnings: Vec<_> = tiers.iter().filter_map(warning).collect();
     let mut output = Output::new();
     if context.is_json {
@@ -43,7 +43,7 @@ pub(super) fn list(context: &Context, is_long: bool) -> Result<()> {
 /// Writes the figures of all tiers for node_exporter, which must never see a part of a file.
 pub(super) fn write_textfile(context: &Context, file: &Path) -> Result<()> {
     context.check_output(file)?;
-    let tiers = context.with_store_for_reading(|store| Ok(store.tiers()?))?;
+    let tiers = context.with_store_for_reading(|store| Ok(store.admin().tiers()?))?;
     let mut samples = Samples::default();
     terrace_metrics::tiers(&tiers, &mut samples);
     let failed = |error: io::Error| {
@@ -61,10 +61,10 @@ pub(super) fn write_textfile(context: &Context, file: &Path) -> Result<()> {
 }
 
 fn overview(tiers: &[TierReport]) -> Table {
-    let mut table = Table::new(&[1, 2, 3, 4, 5, 6, 7]);
+    let mut table = Table::new(&[1, 2, 3, 4, 5, 6, 7, 8]);
     table.heading([
-        "tier", "objects", "used", "copies", "reserved", "garbage", "capacity", "fill", "state",
-        "target",
+        "tier", "objects", "used", "copies", "reserved", "garbage", "kept", "capacity", "fill",
+        "state", "target",
     ]);
     for tier in tiers {
         table.row([
@@ -74,6 +74,7 @@ fn overview(tiers: &[TierReport]) -> Table {
             show_bytes(tier.copy_bytes),
             show_bytes(tier.reserved_bytes),
             show_bytes(tier.garbage_bytes),
+            show_bytes(tier.kept_bytes),
             show_bytes(tier.capacity_bytes.unwrap_or(u64::MAX)),
             fill(tier),
             state(tier).into(),
@@ -85,7 +86,7 @@ fn overview(tiers: &[TierReport]) -> Table {
 
 /// All that a tier holds or has reserved.
 fn taken_bytes(tier: &TierReport) -> u64 {
-    tier.used_bytes + tier.copy_bytes + tier.reserved_bytes + tier.garbage_bytes
+    tier.used_bytes + tier.copy_bytes + tier.reserved_bytes + tier.garbage_bytes + tier.kept_bytes
 }
 
 /// What is wrong where a tier holds more than its capacity.
@@ -131,7 +132,13 @@ fn print_details(tier: &TierReport, output: &mut Output) -> Result<()> {
     if let Some(drain) = &tier.drain {
         let left = count(drain.segments, "segment");
         output.line(match drain.is_done {
-            true => "  drained: it can be removed".into(),
+            true => match tier.kept_bytes {
+                0 => "  drained: it can be removed".into(),
+                kept => format!(
+                    "  drained: it can be removed, with {} of versions that it keeps",
+                    show_bytes(kept)
+                ),
+            },
             false => format!("  draining: {left}, {} left", show_bytes(drain.bytes)),
         })?;
         for stuck in &drain.stuck {
@@ -150,6 +157,8 @@ fn print_details(tier: &TierReport, output: &mut Output) -> Result<()> {
     for (name, value) in [
         ("persistency", tier.persistency.clone()),
         ("writes", tier.writes.clone()),
+        ("packed", if tier.packed { "yes: what objects take is accounted" } else { "no" }.into()),
+        ("keeps deleted", tier.keep_deleted_ns.map_or("no".into(), show_time)),
         ("latency", show_ns(tier.latency_ns)),
         ("read bandwidth", rate(tier.read_bytes_per_s)),
         ("write bandwidth", rate(tier.write_bytes_per_s)),
@@ -166,6 +175,15 @@ fn print_details(tier: &TierReport, output: &mut Output) -> Result<()> {
         table.row([format!("  {name}"), value]);
     }
     table.lines().into_iter().try_for_each(|line| output.line(line))
+}
+
+/// A time that is usually one of days.
+fn show_time(ns: u64) -> String {
+    const DAY_NS: u64 = 86_400 * 1_000_000_000;
+    match ns % DAY_NS {
+        0 => format!("{} d", ns / DAY_NS),
+        _ => show_ns(ns),
+    }
 }
 
 fn work(operations: u64, bytes: u64) -> String {

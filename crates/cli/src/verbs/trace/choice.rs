@@ -91,7 +91,7 @@ impl Choice {
         }
     }
 
-    /// Calls `each` with every record that is chosen, until it returns false. Problems are told
+    /// Calls `each` with every record that is chosen, until it returns false. Problems are reported
     /// as they come.
     pub(super) fn read(
         &self,
@@ -123,7 +123,7 @@ impl Choice {
                 }
                 Item::Record(record) => record,
             };
-            // Behind a damaged head nobody knows when anything was.
+            // Behind a damaged head the times are unknown.
             let Some(head) = reader.head() else { continue };
             let Some(about) = About::of(&record, &mut round_ns) else { continue };
             let About { kind, time_ns, slot } = about;

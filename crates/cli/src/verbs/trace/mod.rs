@@ -35,7 +35,7 @@ enum Action {
     ///
     /// Of a store that a process holds, this starts the recording and ends at once; it goes on
     /// until `terrace trace stop`, or until the store is closed. With --for, the command waits and
-    /// stops the recording itself. A store that nobody holds is held until SIGINT (Ctrl-C), or as
+    /// stops the recording itself. A store without an owner is held until SIGINT (Ctrl-C), or as
     /// long as --for says.
     ///
     /// The files are rotated: where --max-size would be exceeded, the oldest goes, and the next one
@@ -62,7 +62,7 @@ enum Action {
     /// Print a trace, or what it comes to
     ///
     /// Works while it is recorded, and on a trace that is damaged: what cannot be read is left out
-    /// and said on standard error. Status 8 where anything but the end was damaged.
+    /// and reported on standard error. Status 8 where anything but the end was damaged.
     ///
     /// Of a file of another program, in any format that `terrace replay` reads, it prints what it
     /// comes to: reads, writes, objects, how much others are asked for until an object is asked for
@@ -90,7 +90,7 @@ enum Action {
     /// Reads what `terrace replay` reads, and writes `terrace` (a new directory), `oracleGeneral` or
     /// `csv`. CSV keeps all that a replay needs. oracleGeneral keeps seconds, objects, sizes, and
     /// when an object is asked for again; it takes 12 bytes of memory a request. A trace of our own
-    /// has no clients, and what is not known to be a write is a read. What was lost is said on
+    /// has no clients, and what is not known to be a write is a read. What was lost is reported on
     /// standard error.
     #[command(after_long_help = "Examples:
   terrace trace convert disk.vscsi --to oracleGeneral --output disk.bin

@@ -84,7 +84,9 @@ pub(super) fn of_file(
             break;
         }
         for request in &requests {
-            builder.take(&request_seen(request), || format!("object {}", request.object));
+            if let Some(seen) = request_seen(request) {
+                builder.take(&seen, || format!("object {}", request.object));
+            }
         }
         progress.advance(requests.len() as u64);
     }
@@ -237,10 +239,12 @@ pub(crate) fn what(kind: EventKind, outcome: Outcome) -> Option<What> {
         EventKind::Receipt if outcome != Outcome::Done => What::Refused,
         EventKind::Receipt | EventKind::Queued => return None,
         EventKind::Timer | EventKind::Pin | EventKind::Unpin => return None,
+        EventKind::Stat | EventKind::Sync => return None,
     })
 }
 
-fn request_seen(request: &Request) -> Seen {
+/// A request as a picture has it; `None` for what is not drawn.
+fn request_seen(request: &Request) -> Option<Seen> {
     let what = match request.operation {
         Operation::Read => What::Read,
         Operation::Write => What::Write,
@@ -249,6 +253,7 @@ fn request_seen(request: &Request) -> Seen {
         Operation::Close => What::Close,
         Operation::SetLength => What::SetLength,
         Operation::Delete => What::Delete,
+        Operation::Stat | Operation::Sync => return None,
         Operation::Unknown => What::Request,
     };
     let size_bytes = match what {
@@ -256,7 +261,7 @@ fn request_seen(request: &Request) -> Seen {
         _ => request.size_bytes.max(request.offset_bytes.saturating_add(request.length_bytes)),
     };
     let is_access = matches!(what, What::Read | What::Write | What::Request);
-    Seen {
+    Some(Seen {
         id: (request.object, 0),
         time_ns: request.time_ns,
         what,
@@ -267,5 +272,5 @@ fn request_seen(request: &Request) -> Seen {
         guard_ns: 0,
         stack_ns: 0,
         count: 1,
-    }
+    })
 }

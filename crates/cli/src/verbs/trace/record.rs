@@ -16,10 +16,10 @@ use crate::interrupt::Interrupt;
 use crate::output::{Output, count};
 use crate::time::show_wall;
 
-/// Between two looks for Ctrl-C, or for somebody else who ended it.
+/// Between two looks for Ctrl-C, or for another process that ended it.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How much longer than `--for` a recording may go on, should nobody be there to end it.
+/// How much longer than `--for` a recording may go on, should this process be killed before it ends it.
 const OVERTIME: Duration = Duration::from_secs(10);
 
 #[derive(Args, Debug)]
@@ -57,10 +57,10 @@ impl Record {
             }),
         };
         let interrupt = Interrupt::watch()?;
-        // Whoever opens the store himself serves others, as `hold` does.
+        // A command that opens the store itself serves others, as `hold` does.
         context.with_options(OpenOptions::default(), |store| {
-            store.record(&recording)?;
-            let begun = store.recording()?.ok_or_else(not_recorded)?;
+            store.admin().record(&recording)?;
+            let begun = store.admin().recording()?.ok_or_else(not_recorded)?;
             if store.is_attached() && time.is_none() {
                 return print(context, &begun, "recording; `terrace trace stop` ends it");
             }
@@ -73,10 +73,10 @@ impl Record {
                 print(context, &begun, how)?;
             }
             wait(store, &interrupt, time)?;
-            let ended = match store.stop_recording() {
-                // Somebody else was first, or its disk failed.
+            let ended = match store.admin().stop_recording() {
+                // Another process was first, or its disk failed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    store.recording()?.ok_or_else(not_recorded)?
+                    store.admin().recording()?.ok_or_else(not_recorded)?
                 }
                 ended => ended?,
             };
@@ -91,7 +91,7 @@ fn wait(store: &Store, interrupt: &Interrupt, time: Option<Duration>) -> Result<
     let begun = Instant::now();
     while !interrupt.is_set() {
         let left = time.map_or(LOOK, |time| time.saturating_sub(begun.elapsed()));
-        if left.is_zero() || !store.recording()?.is_some_and(|report| report.is_running) {
+        if left.is_zero() || !store.admin().recording()?.is_some_and(|report| report.is_running) {
             break;
         }
         thread::sleep(left.min(LOOK));
@@ -119,14 +119,14 @@ pub(super) fn stop(context: &Context) -> Result<()> {
             let reason = "nothing holds the store, so nothing is recorded";
             return Err(Error::new(ErrorKind::NotFound, "stop the trace").because(reason).into());
         }
-        Ok(store.stop_recording()?)
+        Ok(store.admin().stop_recording()?)
     })?;
     print(context, &report, "recorded")?;
     failure(&report)
 }
 
 pub(super) fn status(context: &Context) -> Result<()> {
-    let report = context.with_store_for_reading(|store| Ok(store.recording()?))?;
+    let report = context.with_store_for_reading(|store| Ok(store.admin().recording()?))?;
     match &report {
         Some(report) if report.is_running => print(context, report, "recording"),
         Some(report) => print(context, report, "not recording; the last one ended"),

@@ -30,7 +30,7 @@ const BUDGET_MIN: u32 = 4;
 /// The most: more is a slip.
 const BUDGET_MAX: u32 = 1_000_000;
 
-/// The budget where nobody says one.
+/// The default budget.
 const BUDGET: u32 = 32;
 
 /// Search parameters of a policy, for a trace or for a store that runs
@@ -194,7 +194,7 @@ fn searched(text: &str) -> (String, Option<String>) {
     }
 }
 
-/// Refuses what needs energy where nobody said what tiers draw.
+/// Refuses what needs energy where the power of tiers is not given.
 fn check_watts(objective: Objective, timed: &TimedOptions) -> Result<()> {
     let draws = timed.tiers.iter().any(|tier| tier.view.figures.active_w > 0.0);
     if draws || !objective.needs_watts() {

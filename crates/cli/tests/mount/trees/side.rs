@@ -19,6 +19,14 @@ pub(super) type Outcome = Result<Vec<u8>, Errno>;
 /// Name and value of an attribute.
 pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 
+/// An operation by paths alone.
+pub(super) enum ByPath {
+    Same,
+    Other(Operation),
+    /// A directory that it leads on from has none any more, or none is held.
+    Removed,
+}
+
 /// A tree.
 pub(super) struct Side {
     root: PathBuf,
@@ -53,6 +61,28 @@ impl Side {
 
     fn held(&self, place: usize) -> Result<&OwnedFd, Errno> {
         self.held[place].as_ref().ok_or(Errno::BADF)
+    }
+
+    /// A rename that leads on from directories that are held, by their paths instead.
+    pub(super) fn by_path(&self, operation: &Operation) -> ByPath {
+        let Operation::Rename { from, to, flags } = operation else { return ByPath::Same };
+        let mut is_held = false;
+        let mut named = |path: &String| {
+            let Some((place, below)) = path.strip_prefix(AT).and_then(|path| path.split_once('/'))
+            else {
+                return Some(path.clone());
+            };
+            is_held = true;
+            let held = self.held(place.parse().expect("a number")).ok()?.as_raw_fd();
+            let held = std::fs::read_link(format!("/proc/self/fd/{held}")).ok()?;
+            let held = held.strip_prefix(&self.root).ok().filter(|_| held.exists())?;
+            Some(held.join(below).to_str().expect("ASCII").to_string())
+        };
+        match (named(from), named(to)) {
+            _ if !is_held => ByPath::Same,
+            (Some(from), Some(to)) => ByPath::Other(Operation::Rename { from, to, flags: *flags }),
+            _ => ByPath::Removed,
+        }
     }
 
     pub(super) fn open_files(&self) -> impl Iterator<Item = Option<&OwnedFd>> {

@@ -332,7 +332,9 @@ impl<C: Choice> Tiering<C> {
             | EventKind::Copied
             | EventKind::Uncopied
             | EventKind::Timer
-            | EventKind::Pin => {}
+            | EventKind::Pin
+            | EventKind::Stat
+            | EventKind::Sync => {}
         }
     }
 

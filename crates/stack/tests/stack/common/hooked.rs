@@ -66,9 +66,16 @@ pub(crate) struct Control {
     hook: Arc<Mutex<Option<Hook>>>,
     gate: Arc<Gate>,
     room: Arc<Mutex<Option<u64>>>,
+    refuses_stats: Arc<AtomicBool>,
+    object_bytes_max: Arc<Mutex<Option<u64>>>,
 }
 
 impl Control {
+    /// Backends that are opened from now on take objects up to this length.
+    pub(crate) fn bound_objects(&self, bytes: u64) {
+        *self.object_bytes_max.lock().expect("never poisoned") = Some(bytes);
+    }
+
     /// From now on its file system has room for so many bytes at most: others have taken the rest.
     pub(crate) fn leave_room(&self, bytes: u64) {
         *self.room.lock().expect("never poisoned") = Some(bytes);
@@ -120,6 +127,18 @@ impl Control {
             }
             _ => Verdict::Go,
         });
+    }
+
+    /// Whether looks at size and times fail, which ask no hook: the stack looks by itself, too.
+    pub(crate) fn fail_stats(&self, do_fail: bool) {
+        self.refuses_stats.store(do_fail, Ordering::SeqCst);
+    }
+
+    fn check_stat(&self) -> Result<()> {
+        match self.refuses_stats.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Io, "use a tier").because("the test said so")),
+            false => Ok(()),
+        }
     }
 
     /// Asks nobody any more.
@@ -181,7 +200,9 @@ impl Backend for Hooked {
     }
 
     fn capability(&self) -> Capability {
-        self.inner.capability()
+        let bound = *self.control.object_bytes_max.lock().expect("never poisoned");
+        let inner = self.inner.capability();
+        Capability { object_bytes_max: bound.unwrap_or(inner.object_bytes_max), ..inner }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
@@ -195,6 +216,7 @@ impl Backend for Hooked {
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
+        self.control.check_stat()?;
         self.inner.stat(key)
     }
 
@@ -304,7 +326,13 @@ impl Object for HookedObject {
     }
 
     fn stat(&self) -> Result<Stat> {
+        self.control.check_stat()?;
         self.inner.stat()
+    }
+
+    fn created_ns(&self) -> Result<u64> {
+        self.control.check_stat()?;
+        self.inner.created_ns()
     }
 
     fn set_modified(&self, wall_ns: u64) -> Result<()> {

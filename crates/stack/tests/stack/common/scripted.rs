@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use terrace_core::{
     Action, ActionKind, Actions, Backend, BackendExt, Canceller, Clock, Error, ErrorKind, Event,
-    EventKind, Key, Outcome, Parameter, Placed, Placement, Placer, Policy, Result, Slot,
+    EventKind, Interest, Key, Outcome, Parameter, Placed, Placement, Placer, Policy, Result, Slot,
     SystemClock, TierIndex, View,
 };
 use terrace_stack::{MoveKind, Stack, Tactics};
@@ -97,6 +97,8 @@ pub(crate) struct Shared {
     gate: Arc<Gate>,
     placer: Arc<dyn Placer>,
     breaks: Arc<Mutex<Option<(Step, Breakage)>>>,
+    /// The optional kinds of events that the policy asks for.
+    interest: Interest,
 }
 
 impl Shared {
@@ -113,7 +115,13 @@ impl Shared {
             gate: Arc::new(Gate::default()),
             placer,
             breaks: Arc::default(),
+            interest: Interest::NONE,
         }
+    }
+
+    /// The same where the policy asks for optional kinds of events.
+    pub(crate) fn asking(self, interest: Interest) -> Self {
+        Self { interest, ..self }
     }
 
     /// The policy under a name, called only by `run_policy`.
@@ -187,6 +195,10 @@ impl Policy for Scripted {
     fn placer(&self) -> Arc<dyn Placer> {
         self.shared.pass(Step::Placer);
         Arc::new(Watched { shared: self.shared.clone() })
+    }
+
+    fn interest(&self) -> Interest {
+        self.shared.interest
     }
 
     fn observe(&mut self, view: &View, events: &[Event]) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A simulated machine with a store on it, and what must hold for every store at rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use terrace_backends::object::{FrameKey, Framed, Packing};
 use terrace_core::{
     Backend, BackendExt, Clock, Key, Layout, Object, ObjectExt, Open, Persistency, Placed,
     Placement, Placer, Random, Result, Role, Semantics, SystemClock, TierIndex,
@@ -39,6 +40,10 @@ struct TestTier {
     control: Control,
     /// Whether it takes whole objects only.
     is_whole: bool,
+    /// How it is framed.
+    packing: Option<Packing>,
+    /// How long it keeps what leaves it.
+    keep_deleted: Option<Duration>,
 }
 
 impl World {
@@ -51,6 +56,8 @@ impl World {
             disk: sim.tier_with(name, *capacity_bytes, *level),
             control: Control::default(),
             is_whole: false,
+            packing: None,
+            keep_deleted: None,
         };
         let tiers = tiers.iter().map(tier).collect();
         let (kv, failpoints) = (sim.kv(), Failpoints::new(&sim));
@@ -84,6 +91,22 @@ impl World {
         self
     }
 
+    /// The same where the tier `name` keeps for a time what leaves it.
+    pub(crate) fn keeping(mut self, name: &str, time: Duration) -> Self {
+        let tier = self.tiers.iter_mut().find(|tier| tier.name == name);
+        tier.expect("it is one of this world").keep_deleted = Some(time);
+        self
+    }
+
+    /// The same where the objects of the tier `name` are compressed and encrypted.
+    pub(crate) fn framed(mut self, name: &str) -> Self {
+        let key = FrameKey::from_text(&[b'5'; 64]).expect("it is a key");
+        let tier = self.tiers.iter_mut().find(|tier| tier.name == name);
+        tier.expect("it is one of this world").packing =
+            Some(Packing { level: Some(1), key: Some(key) });
+        self
+    }
+
     /// What a stack on this machine is made of, as the present process sees it.
     pub(crate) fn parts(&self) -> Parts {
         let tier = |tier: &TestTier| {
@@ -92,7 +115,17 @@ impl World {
                 true => Arc::new(Whole::new(backend)),
                 false => backend,
             };
-            Tier::new(tier.name, backend).with_capacity(tier.capacity_bytes)
+            let backend: Arc<dyn Backend> = match &tier.packing {
+                // A machine that is down says so with the next call.
+                Some(packing) => match Framed::open(Arc::clone(&backend), packing.clone()) {
+                    Ok(framed) => Arc::new(framed),
+                    Err(_) => backend,
+                },
+                None => backend,
+            };
+            let keep_deleted = tier.keep_deleted;
+            let opened = Tier::new(tier.name, backend).with_capacity(tier.capacity_bytes);
+            Tier { keep_deleted, ..opened }
         };
         let mut parts = Parts::new(self.tiers.iter().map(tier).collect(), self.kv.open());
         parts.settings.boot_id = self.sim.boot_id();
@@ -409,7 +442,11 @@ fn compare_with_media(
     if tier.capacity_bytes.is_some_and(|capacity_bytes| taken > capacity_bytes) {
         return Err(format!("over its capacity: {tier:?}"));
     }
-    let mut files: BTreeMap<_, _> = files.iter().map(|file| (file.key.as_str(), file)).collect();
+    // What marks a file of a version is in a namespace of its own.
+    let marks = files.iter().filter(|file| file.key.namespace() == "kept");
+    let marked: BTreeSet<_> = marks.map(|file| file.key.name()).collect();
+    let files = files.iter().filter(|file| file.key.namespace() != "kept");
+    let mut files: BTreeMap<_, _> = files.map(|file| (file.key.as_str(), file)).collect();
     let (mut used_bytes, mut segments) = (0, 0);
     for explanation in explanations {
         for segment in explanation.segments.iter().filter(|s| s.tier == tier.name) {
@@ -428,14 +465,20 @@ fn compare_with_media(
             // No more than what is promised is behind its end, but for the rest of a page.
             let reach_bytes = (segment.size_bytes + segment.promised_bytes).next_multiple_of(4096);
             let has_room = is_unused && file.allocated_bytes > reach_bytes;
-            if !is_right || file.length_bytes != segment.size_bytes || has_room {
+            let is_long = tier.packed || file.length_bytes == segment.size_bytes;
+            if !is_right || !is_long || has_room {
                 return Err(format!("{place}: {segment:?} is stored as {file:?}"));
             }
             // No less is accounted than is on the medium, at rest no more either. Room behind the end may
             // be in the account alone: a loss of power takes it from a file, also after a clean close.
             let is_dense = segment.allocated_bytes == segment.size_bytes;
             let on_medium = on_medium(file, if is_dense { 0 } else { segment.promised_bytes });
-            let is_exact = segment.allocated_bytes == on_medium;
+            let is_exact = match tier.packed {
+                // Copies elsewhere are accounted with it.
+                true => segment.allocated_bytes <= segment.size_bytes,
+                false => segment.allocated_bytes == on_medium,
+            };
+            let on_medium = on_medium.min(segment.size_bytes);
             let is_known = is_unused && segment.promised_bytes == 0;
             if !is_exact && (is_known || segment.allocated_bytes < on_medium) {
                 return Err(format!("{place}: {segment:?} takes {on_medium} bytes: {file:?}"));
@@ -446,25 +489,31 @@ fn compare_with_media(
     }
     // A copy that was the primary before may still say so.
     let is_copy = |file: &&StoredFile| {
-        file.identity.as_ref().is_some_and(|identity| {
-            let is_of = |e: &&Explanation| e.object_id == identity.object_id;
-            explanations.iter().find(is_of).is_some_and(|explanation| {
-                explanation.segments.iter().any(|segment| {
-                    segment.segment == identity.segment && segment.copies.contains(&tier.name)
-                })
-            }) && matches!(identity.role, Role::Copy | Role::Primary)
-        })
+        let is_kept = marked.contains(file.key.name());
+        !is_kept
+            && file.identity.as_ref().is_some_and(|identity| {
+                let is_of = |e: &&Explanation| e.object_id == identity.object_id;
+                explanations.iter().find(is_of).is_some_and(|explanation| {
+                    explanation.segments.iter().any(|segment| {
+                        segment.segment == identity.segment && segment.copies.contains(&tier.name)
+                    })
+                }) && matches!(identity.role, Role::Copy | Role::Primary)
+            })
     };
     let (copies, garbage): (Vec<&StoredFile>, Vec<_>) = files.into_values().partition(is_copy);
     let sum = |files: &[&StoredFile]| files.iter().map(|file| on_medium(file, 0)).sum::<u64>();
     let listed = explanations.iter().flat_map(|explanation| &explanation.segments);
-    let listed = listed.filter(|segment| segment.copies.contains(&tier.name)).count();
+    let listed = listed.filter(|segment| segment.copies.contains(&tier.name));
+    let (listed, listed_bytes) =
+        listed.fold((0, 0), |(count, sum), one| (count + 1, sum + one.allocated_bytes));
+    let copies_bytes = if tier.packed { listed_bytes } else { sum(&copies) };
     if !is_unused && used_bytes <= tier.used_bytes + tier.reserved_bytes {
         // Lengths of open objects are accounted for when the last handle is closed.
         used_bytes = tier.used_bytes;
     }
-    let found = (used_bytes, sum(&copies), sum(&garbage), segments, copies.len());
-    let told = (tier.used_bytes, tier.copy_bytes, tier.garbage_bytes, tier.segments, listed);
+    let found = (used_bytes, copies_bytes, sum(&garbage), segments, copies.len());
+    let let_go_bytes = tier.garbage_bytes + tier.kept_bytes;
+    let told = (tier.used_bytes, tier.copy_bytes, let_go_bytes, tier.segments, listed);
     if found != told {
         return Err(format!(
             "{}: on the medium are {found:?} (used, copies, garbage, segments, copied), \

@@ -139,7 +139,7 @@ impl Tuning<'_> {
             let Some(recorded) = recorded else { break };
             let ended = self.began.elapsed();
             if Running::look(self.store)? != running {
-                // A window of two minds says nothing; who changed it is told of above.
+                // A window with two policies measures neither; the change is reported above.
                 continue;
             }
             let Some(done) = self.decide(&recorded, &shadows, (began, ended))? else { break };
@@ -185,7 +185,7 @@ impl Tuning<'_> {
                 Ok(None)
             }
             Decision::Change(step) => {
-                let refused = self.store.set_parameter(&step.name, &step.to).err();
+                let refused = self.store.admin().set_parameter(&step.name, &step.to).err();
                 if refused.is_some() {
                     self.rails.was_refused(step, self.began.elapsed());
                 }
@@ -193,7 +193,7 @@ impl Tuning<'_> {
             }
             // What made it worse must not stay unnoticed.
             Decision::RollBack(step) => {
-                let back = self.store.set_parameter(&step.name, &step.to);
+                let back = self.store.admin().set_parameter(&step.name, &step.to);
                 Ok(back.map(|()| None).map_err(|error| error.with("back_to", &step.to))?)
             }
         }

@@ -24,7 +24,7 @@ const DIRECTORY: &str = ".tune-live";
 /// Most bytes of it: about two million events, twice as many as are replayed.
 const TRACE_BYTES_MAX: u64 = 32_000_000;
 
-/// How much longer than a window its recording may go on, should nobody be there to end it.
+/// How much longer than a window its recording may go on, should this process be killed before it ends it.
 const OVERTIME: Duration = Duration::from_secs(30);
 
 /// Between two looks for Ctrl-C, or for the end of the recording.
@@ -52,7 +52,7 @@ pub(super) struct Recorded {
 enum Waited {
     /// With its end.
     Over,
-    /// Somebody wants to stop.
+    /// The tuning is interrupted.
     Stopped,
     /// Nothing is recorded any more.
     Unrecorded,
@@ -64,7 +64,7 @@ pub(super) struct Recorder<'a> {
     interrupt: Interrupt,
     until: Option<Instant>,
     directory: PathBuf,
-    /// Nobody else tunes the store.
+    /// No other process tunes the store.
     _lock: File,
 }
 
@@ -120,14 +120,15 @@ impl<'a> Recorder<'a> {
     /// Records a window that begins now, of a store with these tiers; `None` where its end is not
     /// waited for any more.
     pub(super) fn window(&self, length: Duration, names: &[String]) -> Result<Option<Recorded>> {
-        let (began_wall_ns, began, before) = (wall_ns(), Instant::now(), self.store.tiers()?);
+        let (began_wall_ns, began, before) =
+            (wall_ns(), Instant::now(), self.store.admin().tiers()?);
         let other = self.running()?.map(|report| PathBuf::from(report.directory));
         let waited = match &other {
             Some(_) => self.wait(began + length),
             None => self.record(began + length),
         };
         if let (Some(_), Ok(Waited::Unrecorded)) = (&other, &waited) {
-            // Whoever recorded has ended it: the window begins once more.
+            // The recording was ended from elsewhere: the window begins once more.
             return self.window(length, names);
         }
         // Whatever happened: nothing is left behind.
@@ -139,13 +140,13 @@ impl<'a> Recorder<'a> {
                 Waited::Stopped => return Ok(None),
                 Waited::Unrecorded => return Err(self.unrecorded()?),
             }
-            let after = self.store.tiers()?;
+            let after = self.store.admin().tiers()?;
             let passed_s = began.elapsed().as_secs_f64();
             let lived = match &other {
                 None => Lived::read(&self.directory, (0, u64::MAX), names)?,
                 Some(directory) => {
                     // What happened by now is to be in it.
-                    self.store.run_policy()?;
+                    self.store.admin().run_policy()?;
                     Lived::read(directory, (began_wall_ns, wall_ns()), names)?
                 }
             };
@@ -169,7 +170,7 @@ impl<'a> Recorder<'a> {
             let error = Error::invalid(OPERATION, "the path of the store is not UTF-8");
             error.with("directory", self.directory.display())
         })?;
-        self.store.record(&Recording {
+        self.store.admin().record(&Recording {
             directory: Some(directory.into()),
             max_bytes: Some(TRACE_BYTES_MAX),
             longest_ns: Some(nanoseconds(
@@ -200,7 +201,7 @@ impl<'a> Recorder<'a> {
     /// Whether the recording has ended because its time was over: then this command alone was held up,
     /// and what was recorded is the whole window.
     fn has_run_out(&self) -> Result<bool> {
-        let report = self.store.recording()?.filter(|report| report.failure.is_none());
+        let report = self.store.admin().recording()?.filter(|report| report.failure.is_none());
         Ok(report
             .and_then(|report| report.ends_wall_ns)
             .is_some_and(|ends_ns| wall_ns() >= ends_ns))
@@ -208,8 +209,9 @@ impl<'a> Recorder<'a> {
 
     /// Why what was recorded for a window ended too soon.
     fn unrecorded(&self) -> Result<Failure> {
-        let failure = self.store.recording()?.and_then(|report| report.failure);
-        let reason = failure.unwrap_or_else(|| "somebody ended the recording of a window".into());
+        let failure = self.store.admin().recording()?.and_then(|report| report.failure);
+        let reason =
+            failure.unwrap_or_else(|| "another command ended the recording of a window".into());
         Ok(Error::new(ErrorKind::Io, OPERATION).because(reason).into())
     }
 
@@ -217,7 +219,7 @@ impl<'a> Recorder<'a> {
     fn stop_recording(&self) -> Result<u64> {
         match self.running()? {
             Some(running) if Path::new(&running.directory) == self.directory => {
-                Ok(self.store.stop_recording()?.lost_records)
+                Ok(self.store.admin().stop_recording()?.lost_records)
             }
             _ => Ok(0),
         }
@@ -225,7 +227,7 @@ impl<'a> Recorder<'a> {
 
     /// The recording that runs.
     fn running(&self) -> Result<Option<RecordingReport>> {
-        Ok(self.store.recording()?.filter(|report| report.is_running))
+        Ok(self.store.admin().recording()?.filter(|report| report.is_running))
     }
 
     /// Removes what was recorded for a window.

@@ -67,7 +67,7 @@ impl Report {
         ))
     }
 
-    /// Somebody else changed the policy.
+    /// The policy was changed from elsewhere.
     pub(super) fn begins_anew(&mut self, running: &Running) -> Result<()> {
         if self.is_json {
             return self.json(&json!({ "begun_anew": {
@@ -75,7 +75,7 @@ impl Report {
                 "parameters": parameters(running),
             }}));
         }
-        self.line("the policy or its parameters were changed by somebody else: beginning anew")
+        self.line("the policy or its parameters were changed by another command: beginning anew")
     }
 
     pub(super) fn window(&mut self, recorded: &Recorded, done: &Done) -> Result<()> {

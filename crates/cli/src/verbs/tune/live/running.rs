@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use terrace_core::{Error, ErrorKind};
+use terrace_core::{Error, ErrorKind, PostEvents};
 use terrace_policies::POLICIES;
 use terrace_store::Store;
 
@@ -26,7 +26,7 @@ impl Running {
             let error = Error::new(ErrorKind::Unsupported, OPERATION).because(reason);
             error.with("policy", policy).into()
         };
-        let Some(report) = store.policy()? else {
+        let Some(report) = store.admin().policy()? else {
             let reason = "it has no policy: choose one with `terrace policy use`";
             return Err(Error::invalid(OPERATION, reason).into());
         };
@@ -41,6 +41,11 @@ impl Running {
         if report.is_dry_run {
             let reason = "what its policy decides is only recorded (dry run), so that nothing of it \
                           could be measured";
+            return Err(unsupported(reason, &report.name));
+        }
+        if report.post_events == PostEvents::Before.word() {
+            let reason = "its accesses become events before their I/O (post_events), so that none \
+                          has a latency, and nothing could be measured";
             return Err(unsupported(reason, &report.name));
         }
         let parameters = report.parameters.into_iter().map(|one| (one.name, one.value));

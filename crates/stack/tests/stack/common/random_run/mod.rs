@@ -105,7 +105,11 @@ impl Run {
         ]);
         let world = if random.chance(0.8) { world.lending() } else { world };
         // A service below takes whole objects only.
-        let world = if seed % 4 == 3 { world.whole("slow") } else { world };
+        let world = match seed % 8 {
+            3 => world.whole("slow"),
+            7 => world.framed("slow"),
+            _ => world,
+        };
         world.create_parts(without_spare);
         let mut run = Self {
             random,

@@ -157,7 +157,7 @@ def _state(plan, by_device, host):
         else:
             found = ", ".join(_describe(signature) for signature in signatures) or "contradicting signatures"
             problems.append(
-                f"{host}: {device} is for volume {plan['name']}, and holds {found}; if nobody needs that, free it with: "
+                f"{host}: {device} is for volume {plan['name']}, and holds {found}; if that is not needed, free it with: "
                 f"wipefs --all {shlex.quote(device)}"
             )
     if not problems and len(set(holds)) > 1:

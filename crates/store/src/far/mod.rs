@@ -1,0 +1,776 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checkpoint and log of a catalog in the bucket of a tier: what the level `shared` waits for, and what
+//! another machine takes over.
+//!
+//! A commit leaves its pairs in memory ([`terrace_stack::LogPieces`]). The first caller that waits for one
+//! writes everything that has come as one object, under the lock of the writer; those that come meanwhile
+//! wait for the lock, and the next of them writes for all. Objects of the log are created under consecutive
+//! numbers, on the condition that there is none of that name. An owner that comes next seals the log by
+//! creating its end there, so that nothing is acknowledged behind it.
+//!
+//! Locks: `turn` (a checkpoint), then `writer`.
+
+pub(crate) mod names;
+pub(crate) mod owner;
+pub(crate) mod read;
+
+use std::collections::VecDeque;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use terrace_backends::object::{Bucket, Conditional, S3Settings};
+use terrace_core::{Error, ErrorKind, Kv, Result};
+use terrace_stack::{
+    FarLog, LOG_END_BYTES, LogPiece, LogPoint, LogSignal, log_head, push_log_commit, push_log_end,
+    read_log_end, read_log_head,
+};
+
+use self::names::{OwnerRecord, Root, Seal, decode, encode};
+use crate::checkpoint::CheckpointUsed;
+use crate::owned::{FarCatalog, Owned};
+use crate::settings::{CheckpointPlace, Settings};
+
+/// How soon commits are in the log that no caller waits for.
+const LOG_TICK: Duration = Duration::from_secs(1);
+
+/// How often an open store reads the owner object.
+const OWNER_TICK: Duration = Duration::from_secs(5);
+
+/// The log becomes at least so long before another checkpoint; otherwise as long as that is.
+const LOG_BYTES_MIN: u64 = 32 << 20;
+
+/// Objects of the log before another checkpoint: a takeover reads them one by one.
+const LOG_OBJECTS_MAX: u64 = 4096;
+
+/// Bytes that wait for a bucket that takes nothing; the log ends then.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Longest object of the log, unless one commit is longer.
+const OBJECT_BYTES: usize = 8 << 20;
+
+/// Pause between two tries of the background threads.
+const PAUSE_FAILED: Duration = Duration::from_secs(5);
+
+/// Pause of a caller whose commit waits for an earlier one that another thread is about to note.
+const GAP: Duration = Duration::from_micros(200);
+
+const OPERATION: &str = "write the shared log of the catalog";
+
+/// The tiers whose buckets may have the catalog, the least preferred one first. The catalog is not encrypted:
+/// names, pairs and small files would be in plain text in the bucket of an encrypted tier.
+fn candidates(settings: &Settings) -> impl Iterator<Item = (&str, &S3Settings)> {
+    let tiers = settings.tiers.iter().rev().filter(|tier| tier.encrypt.is_none());
+    tiers.filter_map(|tier| Some((tier.name.as_str(), tier.s3.as_ref()?)))
+}
+
+/// The tier whose bucket gets the catalog of a store that has it in no bucket yet: the least preferred one that
+/// is not encrypted, unless the configuration has another place.
+pub(crate) fn tier_of(settings: &Settings) -> Option<(&str, &S3Settings)> {
+    let is_wanted =
+        settings.keeps_catalog() && settings.catalog.checkpoint.place == CheckpointPlace::Tier;
+    candidates(settings).next().filter(|_| is_wanted)
+}
+
+/// The tier whose bucket has the catalog: the one that the file `owner` names while the configuration has it,
+/// so that a further bucket does not move the log; else that of [`tier_of`].
+pub(crate) fn pinned_tier_of<'a>(
+    settings: &'a Settings,
+    directory: &Path,
+) -> Result<Option<(&'a str, &'a S3Settings)>> {
+    let Some(default) = tier_of(settings) else { return Ok(None) };
+    let pinned = owner::own(directory)?.and_then(|own| own.tier);
+    let found = pinned.and_then(|pinned| candidates(settings).find(|(name, _)| *name == pinned));
+    Ok(Some(found.unwrap_or(default)))
+}
+
+/// Why [`tier_of`] finds no tier.
+pub(crate) fn why_none(settings: &Settings) -> &'static str {
+    if !settings.keeps_catalog() {
+        "the catalog is in main memory"
+    } else if settings.catalog.checkpoint.place != CheckpointPlace::Tier {
+        "`checkpoint` in [catalog] names another place than a tier"
+    } else if settings.tiers.iter().all(|tier| tier.s3.is_none()) {
+        "no tier is in a bucket"
+    } else {
+        "each tier in a bucket is encrypted, and the log of the catalog, which has names, pairs and small \
+         files, is not: add a tier in a bucket without `encrypt`"
+    }
+}
+
+/// The log of an open store, and the threads that write it.
+pub(crate) struct Far {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Inner {
+    // The store ends with its last user, not with this.
+    owned: Weak<Owned>,
+    tier: String,
+    bucket: Bucket,
+    owner: OwnerRecord,
+    store_id: u128,
+    writer: Mutex<Writer>,
+    /// The last commit that is in the log behind a checkpoint that is there.
+    acknowledged: AtomicU64,
+    turn: Mutex<Turn>,
+    fenced: OnceLock<String>,
+    /// Whether its tier was removed.
+    is_left: AtomicBool,
+    signal: Arc<LogSignal>,
+    stop: (Mutex<bool>, Condvar),
+    said: Mutex<Option<String>>,
+}
+
+/// The log as far as it is written.
+#[derive(Default)]
+struct Writer {
+    point: LogPoint,
+    /// Whether the checkpoint that the log begins with is there.
+    is_rooted: bool,
+    /// Whether `next` is known: the bucket was read.
+    is_placed: bool,
+    /// The number of the next object.
+    next: u64,
+    /// Objects that are to be created, from `next` on.
+    queue: VecDeque<Bytes>,
+    /// The last commit in them.
+    last: u64,
+    /// Bytes of the log since the last checkpoint.
+    bytes: u64,
+}
+
+/// The checkpoint that counts.
+#[derive(Default)]
+struct Turn {
+    root: Option<Root>,
+    /// The first object of the log that is there.
+    first: u64,
+    /// Checkpoints that were replaced and are not deleted yet.
+    replaced: Vec<String>,
+}
+
+/// What the bucket has of an owner's catalog.
+enum Found {
+    Place(Place),
+    /// Another machine owns the store, with the reason.
+    Taken(Error),
+}
+
+/// Where an owner goes on.
+struct Place {
+    /// The number of the next object of the log.
+    next: u64,
+    root: Option<Root>,
+    /// The last object of the log.
+    last: Option<Bytes>,
+}
+
+/// Reads where the log of an owner goes on, and then the owner object.
+///
+/// A takeover replaces the owner object before it creates the seal. While the object, read after the log, names
+/// this owner, no seal was in the listing, and the seal of a later takeover comes at `next` or behind it.
+fn find(bucket: &Bucket, owner: &OwnerRecord) -> Result<Found> {
+    let place = locate(bucket, owner.term)?;
+    Ok(match owner::other_owner(bucket, owner)? {
+        Some(error) => Found::Taken(error),
+        None => place.judged(),
+    })
+}
+
+/// Reads where the log of a term goes on; the owner object is to be read next.
+fn locate(bucket: &Bucket, term: u16) -> Result<Place> {
+    let last = bucket.list(&names::log_prefix(term))?.pop();
+    let number = last.as_deref().and_then(names::log_number);
+    let name = names::root(term);
+    let root: Option<Root> = match bucket.get(&name)? {
+        Some(found) => Some(decode(&name, &found.bytes)?),
+        None => None,
+    };
+    let last = match number {
+        Some(number) => bucket.get(&names::log(term, number))?.map(|found| found.bytes),
+        None => None,
+    };
+    // A listing may be late: the condition of the next write finds what it does not show.
+    let next = number.map_or(0, |number| number + 1);
+    let next = next.max(root.as_ref().map_or(0, |root| root.first));
+    Ok(Place { next, root, last })
+}
+
+impl Place {
+    /// A place behind a seal is none.
+    fn judged(self) -> Found {
+        match self.last.as_ref().and_then(|bytes| Seal::of(bytes)) {
+            Some(seal) => Found::Taken(sealed_by(&seal)),
+            None => Found::Place(self),
+        }
+    }
+}
+
+fn sealed_by(seal: &Seal) -> Error {
+    Error::new(ErrorKind::Denied, OPERATION)
+        .because(format!("the store was taken over (term {})", seal.sealed_by_term))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The catalog of a store is in this bucket, and this directory owns it.
+pub(crate) struct Claim {
+    tier: String,
+    bucket: Bucket,
+    owner: OwnerRecord,
+    /// Where the log goes on; the error of a bucket that could not be read, which is tried again.
+    place: Result<Place>,
+}
+
+impl Claim {
+    /// Why the level `shared` is not given yet.
+    pub(crate) fn why_late(&self) -> Option<String> {
+        self.place.as_ref().err().map(Error::chain)
+    }
+}
+
+/// Makes sure that this directory owns a store whose catalog is in a bucket, before anything is changed.
+/// `None` where it is in none; the second value is why the level `shared` cannot be given.
+///
+/// # Errors
+///
+/// `Denied` where another machine has taken it over, where this directory has no file `owner`, and where another
+/// store is in the bucket; errors of the service. An owner whose log cannot be read all the same is no error.
+pub(crate) fn claim(
+    settings: &Settings,
+    directory: &Path,
+    store_id: u128,
+    now_ns: u64,
+) -> Result<(Option<Claim>, Option<Error>)> {
+    let Some((tier, bucket)) = pinned_tier_of(settings, directory)? else {
+        return Ok((None, None));
+    };
+    let bucket = Bucket::open(bucket)?;
+    // Read before the owner object, which is then read once: see `find`.
+    let own = owner::own(directory)?.filter(|own| own.is_of(store_id));
+    let located = own.as_ref().map(|own| locate(&bucket, own.term));
+    let owner = match owner::check(&bucket, tier, directory, store_id, now_ns) {
+        Ok(owner) => owner,
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok((None, Some(error))),
+        Err(error) => return Err(error),
+    };
+    let found = match located {
+        Some(located) => located.map(Place::judged),
+        None => find(&bucket, &owner),
+    };
+    let place = match found {
+        Ok(Found::Place(place)) => Ok(place),
+        Ok(Found::Taken(error)) => return Err(error),
+        Err(error) => Err(error),
+    };
+    Ok((Some(Claim { tier: tier.into(), bucket, owner, place }), None))
+}
+
+/// Refuses to read a store that another machine has taken over. A service that does not answer refuses nothing.
+pub(crate) fn check_reader(settings: &Settings, directory: &Path) -> Result<()> {
+    let Some((_, bucket)) = pinned_tier_of(settings, directory)? else { return Ok(()) };
+    match owner::own(directory)? {
+        Some(own) => owner::look(&Bucket::open(bucket)?, &own),
+        None => Ok(()),
+    }
+}
+
+/// The catalog of a store in its bucket, for a catalog that is made anew in the same directory.
+pub(crate) struct OwnCatalog {
+    bucket: Bucket,
+    root: Root,
+    log: Vec<Bytes>,
+}
+
+/// # Errors
+///
+/// `Denied` where another machine has taken the store over; errors of the service.
+pub(crate) fn own_catalog(settings: &Settings, directory: &Path) -> Result<Option<OwnCatalog>> {
+    let Some((_, bucket)) = pinned_tier_of(settings, directory)? else { return Ok(None) };
+    let Some(own) = owner::own(directory)? else { return Ok(None) };
+    let bucket = Bucket::open(bucket)?;
+    owner::look(&bucket, &own)?;
+    let found = read::own_log(&bucket, &own)?;
+    Ok(found.map(|(root, log)| OwnCatalog { bucket, root, log }))
+}
+
+impl OwnCatalog {
+    /// Reads it into an empty engine.
+    pub(crate) fn read(&self, target: &dyn Kv) -> Result<CheckpointUsed> {
+        let (moment, log_commits) =
+            read::read_into(&self.bucket, &self.root, &self.log, target, &mut |_| {})?;
+        Ok(CheckpointUsed {
+            file: format!("{}/c/{}", self.bucket.target(), self.root.checkpoint).into(),
+            written_ns: moment.written_ns,
+            log_commits,
+            torn_bytes: 0,
+        })
+    }
+}
+
+impl Far {
+    /// Starts the threads, before the store is used.
+    pub(crate) fn start(owned: &Arc<Owned>, claim: Claim) -> Result<Arc<dyn FarCatalog>> {
+        let Claim { tier, bucket, owner, place } = claim;
+        let inner = Arc::new(Inner {
+            owned: Arc::downgrade(owned),
+            tier,
+            bucket,
+            owner,
+            store_id: owned.stack.store_id(),
+            writer: Mutex::default(),
+            acknowledged: AtomicU64::new(0),
+            turn: Mutex::default(),
+            fenced: OnceLock::new(),
+            is_left: AtomicBool::new(false),
+            signal: owned.stack.log_signal(),
+            stop: Default::default(),
+            said: Mutex::default(),
+        });
+        match place {
+            Ok(place) => inner.go_on(owned, place)?,
+            // The first checkpoint reads the bucket again.
+            Err(error) => inner.say(&error),
+        }
+        let far = Arc::new(Self { inner, threads: Mutex::default() });
+        let log = Arc::clone(&far.inner);
+        far.spawn("terrace-far-log", move || log.write_behind())?;
+        let checkpoints = Arc::clone(&far.inner);
+        far.spawn("terrace-far", move || checkpoints.write_checkpoints())?;
+        owned.stack.set_far_log(Some(Arc::clone(&far.inner) as Arc<dyn FarLog>));
+        Ok(far)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(run)
+            .map_err(|error| Error::from_io("start a thread", error))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+}
+
+impl FarCatalog for Far {
+    fn tier(&self) -> &str {
+        &self.inner.tier
+    }
+
+    fn fenced(&self) -> Option<String> {
+        self.inner.fenced.get().cloned()
+    }
+
+    fn wait_all(&self, owned: &Owned) -> Result<()> {
+        if lock(&self.inner.turn).root.is_none() {
+            self.inner.checkpoint(owned)?;
+        }
+        self.inner.wait(owned.stack.last_commit())
+    }
+
+    fn stop(&self) {
+        *lock(&self.inner.stop.0) = true;
+        self.inner.stop.1.notify_all();
+        self.inner.signal.set();
+        let this = std::thread::current().id();
+        for thread in lock(&self.threads).drain(..) {
+            // One of them may drop the last reference to the store: it ends by itself.
+            if thread.thread().id() != this {
+                // A panic of a thread was printed.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    fn finish(&self, owned: &Owned, is_closed: bool) {
+        if self.inner.is_left.load(Ordering::Acquire) {
+            return;
+        }
+        let (last, is_whole) = owned.stack.finish_log();
+        let mut writer = lock(&self.inner.writer);
+        let is_whole = is_whole && is_closed && writer.is_rooted;
+        writer.take(self.inner.store_id, last.pieces, last.last);
+        if is_whole {
+            writer.end(self.inner.store_id, owned);
+        }
+        if let Err(error) = self.inner.send(&mut writer) {
+            self.inner.say(&error);
+        }
+    }
+
+    fn leave(&self, owned: &Owned) {
+        self.stop();
+        self.inner.is_left.store(true, Ordering::Release);
+        owned.stack.set_far_log(None);
+        owned.stack.end_log("its tier is removed");
+        let _alone = (lock(&self.inner.turn), lock(&self.inner.writer));
+        // The objects of a store that was taken over belong to the other machine.
+        let cleared = match owner::other_owner(&self.inner.bucket, &self.inner.owner) {
+            Ok(None) => owner::clear(&self.inner.bucket),
+            Ok(Some(error)) => Err(self.inner.fence(&error)),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = cleared {
+            tracing::warn!(error = error.chain(), "the catalog's log is left in the bucket");
+        }
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl FarLog for Inner {
+    fn tier(&self) -> &str {
+        &self.tier
+    }
+
+    fn wait(&self, ticket: u64) -> Result<()> {
+        loop {
+            self.check()?;
+            if self.acknowledged.load(Ordering::Acquire) >= ticket {
+                return Ok(());
+            }
+            let Some(owned) = self.owned.upgrade() else {
+                return Err(Error::new(ErrorKind::Busy, OPERATION).because("the store is closed"));
+            };
+            let mut writer = lock(&self.writer);
+            // Those before have written for this caller, too.
+            if self.acknowledged.load(Ordering::Acquire) >= ticket {
+                return Ok(());
+            }
+            self.write(&mut writer, &owned)?;
+            let (is_rooted, last) = (writer.is_rooted, writer.last);
+            drop(writer);
+            if !is_rooted || !owned.stack.is_logged() && last < ticket {
+                self.checkpoint(&owned)?;
+            } else if last < ticket {
+                owned.clock.sleep(GAP);
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn check(&self) -> Result<()> {
+        if self.is_left.load(Ordering::Acquire) {
+            return Err(
+                Error::new(ErrorKind::Unsupported, OPERATION).because("its tier was removed")
+            );
+        }
+        match self.fenced.get() {
+            None => Ok(()),
+            Some(reason) => Err(Error::new(ErrorKind::Denied, OPERATION).because(reason.clone())),
+        }
+    }
+
+    /// Ends everything: another machine owns the store.
+    fn fence(&self, reason: &Error) -> Error {
+        let text = reason.chain();
+        if self.fenced.set(text.clone()).is_ok() {
+            tracing::error!(
+                reason = text,
+                "another machine has taken the store over; nothing is served any more"
+            );
+        }
+        if let Some(owned) = self.owned.upgrade() {
+            owned.stack.fence(&text);
+        }
+        Error::new(ErrorKind::Denied, OPERATION).because(text)
+    }
+
+    /// Says what does not work, once.
+    fn say(&self, error: &Error) {
+        let text = error.chain();
+        let mut said = lock(&self.said);
+        if said.as_ref() != Some(&text) {
+            tracing::warn!(
+                error = text,
+                "the shared log of the catalog cannot be written at the moment"
+            );
+            *said = Some(text);
+        }
+    }
+
+    /// Goes on behind the log of the opening before, where that was ended by its close.
+    fn go_on(&self, owned: &Owned, place: Place) -> Result<()> {
+        let mut turn = lock(&self.turn);
+        let mut writer = lock(&self.writer);
+        let Place { next, root, last } = place;
+        writer.next = next;
+        writer.is_placed = true;
+        let Some(root) = root else { return Ok(()) };
+        turn.first = root.first;
+        let point = last.and_then(|end| {
+            let (store_id, begin) = read_log_head(&end)?;
+            let tail = end.len().checked_sub(LOG_END_BYTES)?;
+            let (sequence, opening) = read_log_end(&end[tail..])?;
+            let is_ours = store_id == self.store_id
+                && opening == owned.stack.previous_opening()
+                && format!("{:016x}", begin.log) == root.log;
+            is_ours.then_some(LogPoint { log: begin.log, sequence })
+        });
+        turn.root = Some(root);
+        if let Some(point) = point {
+            owned.stack.go_on_with_log(point)?;
+            writer.point = point;
+            writer.is_rooted = true;
+        }
+        Ok(())
+    }
+
+    /// Reads where the log goes on, where the opening could not.
+    fn place(&self, turn: &mut Turn, writer: &mut Writer) -> Result<()> {
+        if writer.is_placed {
+            return Ok(());
+        }
+        let Place { next, root, .. } = match find(&self.bucket, &self.owner)? {
+            Found::Place(place) => place,
+            Found::Taken(error) => return Err(self.fence(&error)),
+        };
+        writer.next = next;
+        writer.is_placed = true;
+        turn.first = root.as_ref().map_or(0, |root| root.first);
+        turn.root = root;
+        Ok(())
+    }
+
+    /// Makes sure that the owner object still names this owner. A bucket that does not answer is an error.
+    fn check_owner(&self) -> Result<()> {
+        match owner::other_owner(&self.bucket, &self.owner)? {
+            None => Ok(()),
+            Some(error) => Err(self.fence(&error)),
+        }
+    }
+
+    /// Writes what was committed; the caller has the writer.
+    fn write(&self, writer: &mut Writer, owned: &Owned) -> Result<()> {
+        let taken = owned.stack.take_log();
+        writer.take(self.store_id, taken.pieces, taken.last);
+        if let Some(reason) = taken.ended {
+            self.say(&Error::new(ErrorKind::Io, OPERATION).because(reason));
+        }
+        let sent = self.send(writer);
+        if sent.is_err() && writer.queue.iter().map(Bytes::len).sum::<usize>() > WAITING_BYTES_MAX {
+            // Another checkpoint has all of it.
+            owned.stack.end_log("the bucket takes nothing");
+            writer.queue.clear();
+            writer.is_rooted = false;
+        }
+        sent
+    }
+
+    /// Creates the objects that wait.
+    fn send(&self, writer: &mut Writer) -> Result<()> {
+        self.check()?;
+        while let Some(bytes) = writer.queue.front().cloned() {
+            match self.bucket.create(&names::log(self.owner.term, writer.next), &bytes)? {
+                Conditional::Done => {
+                    writer.bytes += bytes.len() as u64;
+                    writer.queue.pop_front();
+                    writer.next += 1;
+                }
+                Conditional::Found(Some(found)) => match Seal::of(&found) {
+                    Some(seal) => {
+                        let other = owner::other_owner(&self.bucket, &self.owner);
+                        let error = other.ok().flatten().unwrap_or_else(|| sealed_by(&seal));
+                        return Err(self.fence(&error));
+                    }
+                    // Of a process that was killed while it wrote: it was not acknowledged.
+                    None => writer.next += 1,
+                },
+                // Removed by hand.
+                Conditional::Found(None) => {}
+            }
+        }
+        if writer.is_rooted {
+            self.acknowledged.fetch_max(writer.last, Ordering::AcqRel);
+            *lock(&self.said) = None;
+        }
+        Ok(())
+    }
+
+    /// Waits; whether it is over.
+    fn pause(&self, time: Duration) -> bool {
+        let stop = lock(&self.stop.0);
+        let waited = self.stop.1.wait_timeout_while(stop, time, |stop| !*stop);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Writes commits that no caller waits for, and reads the owner object from time to time.
+    fn write_behind(&self) {
+        // The opening has read the owner object.
+        let mut looked_ns = self.owned.upgrade().map_or(0, |owned| owned.clock.now_ns());
+        while !self.pause(LOG_TICK) {
+            let Some(owned) = self.owned.upgrade() else { return };
+            let written = self.write(&mut lock(&self.writer), &owned);
+            if let Err(error) = written
+                && self.fenced.get().is_none()
+            {
+                self.say(&error);
+            }
+            // Also after a write, which finds a seal: a takeover creates that after it has replaced the owner object.
+            let now_ns = owned.clock.now_ns();
+            if Duration::from_nanos(now_ns.saturating_sub(looked_ns)) >= OWNER_TICK {
+                looked_ns = now_ns;
+                // Of a bucket that does not answer nothing follows.
+                if let Ok(Some(error)) = owner::other_owner(&self.bucket, &self.owner) {
+                    self.fence(&error);
+                }
+            }
+            if self.fenced.get().is_some() {
+                return;
+            }
+        }
+    }
+
+    fn write_checkpoints(&self) {
+        let mut pause = Duration::ZERO;
+        while !self.pause(pause) {
+            pause = LOG_TICK;
+            let Some(owned) = self.owned.upgrade() else { return };
+            if self.fenced.get().is_some() {
+                return;
+            }
+            if self.is_due(&owned)
+                && let Err(error) = self.checkpoint(&owned)
+            {
+                self.say(&error);
+                pause = PAUSE_FAILED;
+            }
+        }
+    }
+
+    fn is_due(&self, owned: &Owned) -> bool {
+        let turn = lock(&self.turn);
+        let writer = lock(&self.writer);
+        let Some(root) = &turn.root else { return true };
+        let objects = writer.next.saturating_sub(root.first);
+        !owned.stack.is_logged()
+            || !writer.is_rooted
+            || writer.bytes > root.bytes.max(LOG_BYTES_MIN)
+            || objects > LOG_OBJECTS_MAX
+    }
+
+    /// Writes a checkpoint, unless another thread has just done so, and removes what it replaces.
+    fn checkpoint(&self, owned: &Owned) -> Result<()> {
+        let mut turn = lock(&self.turn);
+        if !owned.stack.is_logged() || !lock(&self.writer).is_rooted || turn.root.is_none() {
+            // Those that waited for the turn find it done.
+        } else if !self.is_long(&turn) {
+            return Ok(());
+        }
+        self.check()?;
+        let first = {
+            let mut writer = lock(&self.writer);
+            self.place(&mut turn, &mut writer)?;
+            self.write(&mut writer, owned)?;
+            writer.bytes = 0;
+            writer.next
+        };
+        let name = names::checkpoint(self.owner.term, random()?);
+        let log = random()?;
+        let mut out = BufWriter::with_capacity(1 << 20, self.bucket.writer(&name)?);
+        let (_, moment) = owned.stack.checkpoint(Some(log), &mut out)?;
+        out.flush().map_err(|error| Error::from_io(OPERATION, error))?;
+        let out =
+            out.into_inner().map_err(|error| Error::from_io(OPERATION, error.into_error()))?;
+        let bytes = out.finish()?;
+        // The log that begins with it is written before anything is acknowledged; a seal is found here.
+        self.write(&mut lock(&self.writer), owned)?;
+        let root = Root::new(name, moment.point.log, first, bytes);
+        self.bucket.put(&names::root(self.owner.term), encode(&root))?;
+        if let Some(old) = turn.root.replace(root) {
+            turn.replaced.push(old.checkpoint);
+        }
+        // That write has no condition. An owner that is named after it was not replaced before it, so that each
+        // takeover reads this root; otherwise nothing is acknowledged, and what the root before needs stays.
+        self.check_owner()?;
+        {
+            let mut writer = lock(&self.writer);
+            // It may have ended meanwhile; then the next checkpoint counts.
+            if owned.stack.is_logged_as(moment.point.log) && writer.point.log == moment.point.log {
+                writer.is_rooted = true;
+                self.send(&mut writer)?;
+            }
+        }
+        while let Some(name) = turn.replaced.last() {
+            self.bucket.delete(name)?;
+            turn.replaced.pop();
+        }
+        while turn.first < first {
+            self.bucket.delete(&names::log(self.owner.term, turn.first))?;
+            turn.first += 1;
+        }
+        Ok(())
+    }
+
+    fn is_long(&self, turn: &Turn) -> bool {
+        let writer = lock(&self.writer);
+        let Some(root) = &turn.root else { return true };
+        writer.bytes > root.bytes.max(LOG_BYTES_MIN)
+            || writer.next.saturating_sub(root.first) > LOG_OBJECTS_MAX
+    }
+}
+
+impl Writer {
+    /// Makes objects of what came.
+    fn take(&mut self, store_id: u128, pieces: Vec<LogPiece>, last: u64) {
+        let mut buffer = Vec::new();
+        for piece in pieces {
+            match piece {
+                LogPiece::Begin(point) => {
+                    self.close(&mut buffer);
+                    if point.log != self.point.log {
+                        self.is_rooted = false;
+                    }
+                    self.point = point;
+                }
+                LogPiece::Commit(record) => {
+                    if buffer.is_empty() {
+                        buffer = log_head(store_id, self.point);
+                    }
+                    self.point.sequence += 1;
+                    push_log_commit(&mut buffer, self.point.sequence, &record);
+                    if buffer.len() >= OBJECT_BYTES {
+                        self.close(&mut buffer);
+                    }
+                }
+            }
+        }
+        self.close(&mut buffer);
+        self.last = self.last.max(last);
+    }
+
+    fn close(&mut self, buffer: &mut Vec<u8>) {
+        if !buffer.is_empty() {
+            self.queue.push_back(std::mem::take(buffer).into());
+        }
+    }
+
+    /// Notes that the store was closed and the log is complete.
+    fn end(&mut self, store_id: u128, owned: &Owned) {
+        let mut buffer = match self.queue.pop_back() {
+            Some(last) => last.to_vec(),
+            None => log_head(store_id, self.point),
+        };
+        push_log_end(&mut buffer, self.point.sequence, owned.stack.opening());
+        self.queue.push_back(buffer.into());
+    }
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    terrace_transport::random_bytes(&mut bytes)?;
+    // 0 is none.
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
