@@ -20,9 +20,9 @@ PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
 NOTEBOOKS := ../../examples/compare-policies.ipynb
 # Benchmarks that use the lab, as seen from there.
 LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay ../benches/peers ../benches/pictures \
-	../benches/bindings ../benches/training
+	../benches/bindings ../benches/training ../benches/buckets ../benches/sources
 # Those of them whose types are checked.
-TYPED_BENCHES := ../benches/lab ../benches/replay ../benches/peers ../benches/pictures
+TYPED_BENCHES := ../benches/buckets ../benches/lab ../benches/peers ../benches/pictures ../benches/replay ../benches/sources
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
 # How long `make fuzz` searches in each target, and which ones: all, unless some are named.
@@ -48,6 +48,8 @@ help:
 	@echo "make check  the checks alone: edges, dependencies, links, format, lints, C examples"
 	@echo "make bench  what a store can do and costs, beside its bars"
 	@echo "make bindings-bench  what calls cost from Python and C, and the input of training with PyTorch"
+	@echo "make bucket-bench    1 GiB to and from a tier in a bucket, beside rclone, and s5cmd where it is on the PATH"
+	@echo "make source-bench    a mount in front of a slow directory, as root, beside rclone; some 10 min"
 	@echo "make picture-bench  pages of a million events in Chromium (PICTURES=DIRECTORY keeps screenshots)"
 	@echo "make test-arm64  build for 64-bit ARM, and run the short tests in an emulator"
 	@echo "make test-python  the tests of the Python package alone"
@@ -199,6 +201,17 @@ bindings-bench: setup-test
 	$(CARGO_TARGET_DIR)/bindings-bench/bin/python -P benches/bindings --binaries $(CARGO_TARGET_DIR)/release
 	$(CARGO_TARGET_DIR)/torch-2/bin/python -P benches/training --samples 4000 --binaries $(CARGO_TARGET_DIR)/release
 
+# A tier in a bucket beside clients that only copy.
+bucket-bench: setup-test release
+	@tools/setup.sh --buckets
+	cargo build --release --locked -p terrace-testkit --features s3 --example s3_server
+	$(PYTHON)/python benches/buckets --binaries $(CARGO_TARGET_DIR)/release
+
+# A mount in front of a slow directory, and one of rclone.
+source-bench: setup-test release
+	@tools/setup.sh --buckets
+	$(PYTHON)/python benches/sources --binaries $(CARGO_TARGET_DIR)/release
+
 # For pip on other machines, built as the packages are.
 wheel: setup-test
 	@tools/setup.sh --packages
@@ -293,4 +306,4 @@ test-arm64: setup-test
 
 .PHONY: help run release bench picture-bench test check setup-test fuzz soak test-arm64 install packages \
 	test-packages host-test slurm-test dashboards-test deploy-check deploy-test test-python test-wheel wheel test-torch \
-	test-torch-2 memcheck rpm-test bindings-bench test-engines
+	test-torch-2 memcheck rpm-test bindings-bench bucket-bench source-bench test-engines

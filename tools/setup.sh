@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
 # given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
-# `--pictures` the browser of `make picture-bench`, `--bench` what `make bench` compares with and runs,
+# `--pictures` the browser of `make picture-bench`, `--buckets` the client that `make bucket-bench` and `make source-bench`
+# compare with, `--bench` what `make bench` compares with and runs,
 # `--suites` the suites and the applications of others that `make test` runs. `--packages` adds what makes packages,
 # `--testbed` what makes those of Debian and boots hosts for their tests, `--slurm` Slurm, `--ceph` the daemons of Ceph,
 # `--torch` a Python beside the build with the PyTorch of Debian, `--torch-2` one with that of PyPI, `--memcheck` valgrind,
@@ -107,6 +108,7 @@ while [ $# -gt 0 ]; do
         suites=$SUITES
         command -v iperf3 >/dev/null || packages="$packages iperf3"
         ;;
+    --buckets) command -v rclone >/dev/null || packages="$packages rclone" ;;
     --pictures) command -v chromium >/dev/null || packages="$packages chromium" ;;
     --fuzz) command -v c++ >/dev/null || packages="$packages g++" ;;
     --arm64)
