@@ -26,7 +26,7 @@ mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use terrace_core::{ErrorKind, Result};
+use terrace_core::{Error, ErrorKind, Result};
 
 pub use catalog::changes::{LogPiece, LogPieces, LogSignal};
 pub use catalog::far_log::FarLog;
@@ -53,6 +53,11 @@ pub use watch::{
 /// what it left is found by the next opening.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a row of the catalog is what cannot be read, and not the catalog.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
 /// What a deletion comes to that may be done twice.

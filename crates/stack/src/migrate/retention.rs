@@ -17,11 +17,11 @@ use crate::catalog::versions::{
     Keeping, KeptRow, KeptState, MARKER_NAMESPACE, Marker, Version, marker_of,
 };
 use crate::memory::site::Site;
-use crate::missing_is_gone;
 use crate::shared::Shared;
 use crate::shared::drops::Drop;
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
+use crate::{is_damage, missing_is_gone};
 
 /// Files, and versions, that one look for those whose time is over ends at most.
 const LOOK_MAX: usize = 1 << 14;
@@ -264,8 +264,11 @@ impl Shared {
     fn end_kept(&self, rows: &[KeptRow]) -> Result<usize> {
         let mut changes = Vec::new();
         for row in rows {
-            // A record that is damaged may name it: `fsck` reports that.
-            let Ok(live) = self.catalog.get(&row.key) else { continue };
+            let live = match self.catalog.get(&row.key) {
+                // The record may name it: `fsck` reports that.
+                Err(error) if is_damage(&error) => continue,
+                live => live?,
+            };
             // A commit that failed and was written all the same may have made it garbage.
             if live.is_some_and(|record| names(&record, row.place.file)) {
                 // The marker first: without its row nothing would look for it again, and a rebuild would
@@ -349,9 +352,4 @@ impl Shared {
 /// Whether a record names a file.
 fn names(record: &Record, file: u64) -> bool {
     record.segments.iter().flat_map(SegmentRecord::places).any(|place| place.file == file)
-}
-
-/// Whether a row of the catalog is what cannot be read, not the catalog.
-fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

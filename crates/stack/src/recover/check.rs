@@ -13,6 +13,7 @@ use terrace_core::{
 use crate::catalog::files::{self, FileName};
 use crate::catalog::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord};
 use crate::catalog::versions::{KeptState, MARKER_NAMESPACE, marker_of};
+use crate::is_damage;
 use crate::memory::entry::Entry;
 use crate::memory::marks;
 use crate::recover::doubt;
@@ -348,8 +349,12 @@ impl Check<'_> {
             // Its file may have been kept, or let go, since the rows were read.
             let file = Key::new(SEGMENT_NAMESPACE, key.name()).ok();
             let name = file.and_then(|file| FileName::parse(index, &file));
-            let row = name.map(|name| self.shared.catalog.kept(name.file)).transpose()?.flatten();
-            if row.is_none() && tier.backend.stat(&key).is_ok() {
+            let is_named = match name.map(|name| self.shared.catalog.kept(name.file)) {
+                // That is a problem of its own.
+                Some(Err(error)) if is_damage(&error) => true,
+                row => row.transpose()?.flatten().is_some(),
+            };
+            if !is_named && tier.backend.stat(&key).is_ok() {
                 let detail = format!("{key} marks a file of a version; no row names it");
                 self.problem("unknown-file", &tier.name, detail);
             }

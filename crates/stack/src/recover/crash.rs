@@ -294,10 +294,19 @@ impl Recovery<'_> {
     }
 
     /// Names the files of versions. Those that are neither in use nor kept yet had a row of garbage, which is
-    /// missing in a catalog that another machine has read from its log. A damaged record may name them, too.
+    /// missing in a catalog that another machine has read from its log. A damaged record may name them, too, and a
+    /// damaged row may be that of any file.
     fn name_kept(&mut self) -> Result<()> {
+        let mut rows = Vec::new();
+        self.shared.catalog.for_each_kept(&mut |row| {
+            match row {
+                Ok(row) => rows.push(row),
+                Err(_) => self.damaged += 1,
+            }
+            Ok(())
+        })?;
         let mut writes = Vec::new();
-        for row in self.shared.catalog.kept_where(&mut |_| true)? {
+        for row in rows {
             let (object_id, segment, place) = (row.object_id, row.segment, row.place);
             if self.is_offline(&place) || self.is_named(object_id, segment, &place) {
                 continue;

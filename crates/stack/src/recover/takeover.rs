@@ -15,6 +15,7 @@ use crate::catalog::format::DOUBTFUL;
 use crate::catalog::map::{Catalog, Write};
 use crate::catalog::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord, TierNumbers};
 use crate::catalog::versions::{KeptRow, KeptState, marker_of};
+use crate::is_damage;
 use crate::recover::open::boot_number;
 use crate::recover::superblock::{Stage, framed, superblock};
 
@@ -246,12 +247,15 @@ impl Taking {
         segment: u32,
         place: &Place,
     ) -> Result<bool> {
-        let row = view.kept(place.file)?;
+        let row = match view.kept(place.file) {
+            Err(error) if is_damage(&error) => None,
+            row => row?,
+        };
         let is_shared = record.persistency >= Persistency::Shared;
         if row.is_some_and(|row| !is_shared || row.state != KeptState::Named) {
             return Ok(true);
         }
-        // The log may end before the commit of that row.
+        // The log may end before the commit of that row, or the row is damaged.
         let marker = marker_of(&place.key(record.object_id, segment));
         match self.reachable[&place.tier].stat(&marker) {
             Ok(_) => Ok(true),

@@ -846,7 +846,7 @@ fn taken_over(world: &World) -> TakeoverReport {
 /// At the level `shared` as of the log, and not copied yet: the bucket has an earlier value alone.
 #[test]
 fn a_takeover_while_a_promise_is_made_finds_no_value_in_a_kept_file() {
-    for is_behind in [false, true] {
+    for row in ["as it is", "behind", "damaged"] {
         let world = world();
         let stack = world.create();
         stack.set_far_log(Some(Arc::new(Far)));
@@ -871,11 +871,13 @@ fn a_takeover_while_a_promise_is_made_finds_no_value_in_a_kept_file() {
         let how = Open::write().with_semantics(Semantics::at_level(Persistency::Shared));
         stack.open(&name, &how).map(drop).expect_err("the machine is lost");
         end(&world, stack);
-        if is_behind {
-            put_rows(&world, &named);
+        match row {
+            "behind" => put_rows(&world, &named),
+            "damaged" => damage(&world, b't', b""),
+            _ => {}
         }
         let taken = taken_over(&world);
-        assert_eq!((taken.objects, taken.unreachable), (0, 1), "{is_behind}: {taken:?}");
+        assert_eq!((taken.objects, taken.unreachable), (0, 1), "{row}: {taken:?}");
     }
 }
 
@@ -1166,6 +1168,21 @@ fn a_damaged_row_of_a_file_leaves_this_one_only() {
     eventually("it is accounted", || stack.tiers()[1].kept_bytes == 50_000);
     assert_eq!(damaged_records(&stack), 1);
     assert!(only(&stack, &names[0]).is_whole && only(&stack, &names[1]).is_whole);
+}
+
+#[test]
+fn a_crash_leaves_a_kept_file_whose_row_is_damaged() {
+    let world = world();
+    let stack = world.create();
+    keep(&stack, &key("object"));
+    stack.sync_all().expect("synced");
+    end(&world, stack);
+    assert_eq!(on_disk(&world, 1), (1, 1));
+    damage(&world, b't', b"");
+    let stack = world.open();
+    settle(&stack);
+    assert_eq!(on_disk(&world, 1), (1, 1), "it may be the value of any version");
+    assert_eq!(damaged_records(&stack), 1);
 }
 
 #[test]
