@@ -31,6 +31,7 @@ mod reading;
 mod selection;
 mod service_manager;
 mod table;
+mod tier_text;
 mod time;
 mod transfer;
 mod trees;

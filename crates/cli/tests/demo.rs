@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Server, SECRET};
 
 fn demo(dir: &Path, more: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_terrace"))
@@ -68,6 +69,74 @@ fn it_measures_every_policy_and_its_commands_work() {
         let command = command.as_str().expect("text");
         let output = Command::new("sh").args(["-c", command]).output().expect("a shell");
         assert!(output.status.success(), "{command}: {output:?}");
+    }
+}
+
+#[test]
+fn the_slow_tier_can_be_a_bucket_and_leaves_nothing_in_it() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path().join("demo");
+    let server = S3Server::start();
+    let keys = temporary.path().join("keys");
+    let text = format!("[default]\naws_access_key_id={KEY_ID}\naws_secret_access_key={SECRET}\n");
+    fs::write(&keys, text).expect("written");
+    let (endpoint, keys) = (server.endpoint(), keys.display());
+    let slow = format!(
+        "s3://{BUCKET}/demos,endpoint={endpoint},region={REGION},credentials={keys},latency=30ms,bandwidth=100MB/s"
+    );
+    let first = found(&demo(&dir, &["--slow", &slow]));
+    let simulated = first["report"]["simulated"].as_str().expect("text");
+    assert!(simulated.contains(&format!("s3:{BUCKET}/demos")), "{simulated}");
+    let runs = first["report"]["runs"].as_array().expect("runs");
+    let run = |id: &str| runs.iter().find(|run| run["id"] == id).expect("a run");
+    let reason = run("slow")["skipped"].as_str().expect("a reason");
+    assert!(reason.contains("in place"), "{reason}");
+    assert!(run("pinned")["moves"].as_u64() > Some(0), "new objects go to the bucket");
+    assert_eq!(run("pinned")["checksum"], run("fast")["checksum"]);
+
+    let part = |name: &String| name.split('/').nth(1).map(str::to_owned);
+    let parts = |server: &S3Server| {
+        let mut parts: Vec<_> = server.names().iter().filter_map(part).collect();
+        parts.dedup();
+        parts
+    };
+    let is_of_the_kept = |name: &String| name.contains("/write-buffer-deduced/");
+    assert!(server.names().iter().all(is_of_the_kept), "{:?}", server.names());
+    let before = parts(&server);
+    assert_eq!(before.len(), 1);
+    found(&demo(&dir, &["--slow", &slow]));
+    let after = parts(&server);
+    assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
+    // A simulated tier again.
+    found(&demo(&dir, &[]));
+    assert_eq!(server.names(), Vec::<String>::new());
+}
+
+#[test]
+fn the_slow_tier_can_be_a_directory_and_leaves_nothing_in_it() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let (dir, disk) = (temporary.path().join("demo"), temporary.path().join("disk"));
+    fs::create_dir(&disk).expect("made");
+    fs::write(disk.join("other"), "mine").expect("written");
+    let slow = disk.to_str().expect("text");
+    let first = found(&demo(&dir, &["--slow", slow]));
+    let runs = first["report"]["runs"].as_array().expect("runs");
+    let has_run = |id: &str| runs.iter().any(|run| run["id"] == id && run["skipped"].is_null());
+    assert!(has_run("slow") && has_run("pinned"));
+    let entries = || fs::read_dir(&disk).expect("listed").count();
+    assert_eq!(entries(), 2, "that of the store that stays");
+    found(&demo(&dir, &[]));
+    assert_eq!(entries(), 1);
+}
+
+#[test]
+fn a_slow_tier_that_cannot_be_one_is_refused_before_anything_is_made() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path().join("demo");
+    for slow in ["memory:", "disk,latency"] {
+        let output = demo(&dir, &["--slow", slow]);
+        assert!(!output.status.success(), "{slow}");
+        assert!(!dir.exists(), "{slow}");
     }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Making a store, or nothing at all.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
-use terrace_backends::object::{Rados, RadosSettings, S3, S3Settings};
+use terrace_backends::object::{File, FileSettings, Rados, RadosSettings, S3, S3Settings};
 use terrace_core::{
     Access, Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock, TierBackend,
 };
@@ -17,7 +17,7 @@ use terrace_stack::{Parts, Stack};
 use crate::Store;
 use crate::directory::{Directory, sync_directory};
 use crate::lock::Lock;
-use crate::settings::Settings;
+use crate::settings::{Settings, TierSettings};
 use crate::{policy, tiers};
 
 const OPERATION: &str = "make a store";
@@ -38,6 +38,49 @@ impl Store {
         };
         init(&directory, settings_text)
     }
+
+    /// Removes everything that the tiers of a store keep, wherever they are. The store cannot be used any more:
+    /// its directory is to be deleted next. It can be called again where it failed.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where a process uses the store, `NotFound`, `Corrupt` where its catalog does not say which tiers are
+    /// its own, and what directories and services say.
+    pub fn clear_tiers(directory: &Path) -> Result<()> {
+        const OPERATION: &str = "clear the tiers of a store";
+        let directory = Directory::of(directory)?;
+        let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
+        let Some(_held) = Lock::try_take(&directory, Access::Write, None)? else {
+            return Err(Lock::busy(&directory, OPERATION, "another process uses the store"));
+        };
+        let catalog = open_kv(&settings.catalog.engine, &settings.catalog.path)?;
+        let store_id = Stack::id_of(&*catalog)?.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, OPERATION)
+                .because("its catalog has no header")
+                .with("directory", directory.path().display())
+        })?;
+        for tier in &settings.tiers {
+            clear_tier(tier, store_id).map_err(|error| error.with("tier", &tier.name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Clears a tier that is one of this store.
+fn clear_tier(tier: &TierSettings, store_id: u128) -> Result<()> {
+    if let Some(settings) = &tier.s3 {
+        return remove_tier(|| S3::open(settings, u64::MAX, false), store_id, S3::clear);
+    }
+    if let Some(settings) = &tier.rados {
+        return remove_tier(|| Rados::open(settings, u64::MAX, false), store_id, Rados::clear);
+    }
+    let Some(path) = &tier.path else { return Ok(()) };
+    let open = || File::open(path, FileSettings { capacity_bytes: u64::MAX, read_only: false });
+    remove_tier(open, store_id, |_| {
+        tiers::clear(path).map_err(|error| {
+            Error::from_io("clear a directory", error).with("directory", path.display())
+        })
+    })
 }
 
 fn init(directory: &Directory, settings_text: &str) -> Result<()> {
@@ -105,7 +148,7 @@ pub(crate) fn check_new(directory: &Directory) -> Result<()> {
 }
 
 pub(crate) fn write_durably(path: &Path, text: &str) -> Result<()> {
-    File::create_new(path)
+    fs::File::create_new(path)
         .and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.sync_all()
@@ -127,7 +170,7 @@ enum Thing {
     Directory(PathBuf),
     /// Everything in a directory that was empty before, and in which no other process makes anything as long as
     /// the file is locked.
-    Contents(PathBuf, Option<File>),
+    Contents(PathBuf, Option<fs::File>),
     /// What a tier keeps in a bucket in which there was nothing before. Nothing keeps another process from making
     /// a tier there meanwhile: only the superblock tells whose it is.
     Bucket(S3Settings),
@@ -272,19 +315,18 @@ impl Drop for Made {
     /// Best effort: the error that led here is the one to tell.
     fn drop(&mut self) {
         for thing in self.things.drain(..).rev() {
-            let _ = match thing {
-                Thing::File(path) => fs::remove_file(path),
-                Thing::Directory(path) => fs::remove_dir(path),
-                Thing::Contents(path, _claim) => tiers::clear(&path),
-                Thing::Bucket(settings) => {
-                    remove_tier(|| S3::open(&settings, u64::MAX, false), self.store_id, S3::clear)
+            match (thing, self.store_id) {
+                (Thing::File(path), _) => drop(fs::remove_file(path)),
+                (Thing::Directory(path), _) => drop(fs::remove_dir(path)),
+                (Thing::Contents(path, _claim), _) => drop(tiers::clear(&path)),
+                (Thing::Bucket(settings), Some(id)) => {
+                    drop(remove_tier(|| S3::open(&settings, u64::MAX, false), id, S3::clear));
                 }
-                Thing::Pool(settings) => remove_tier(
-                    || Rados::open(&settings, u64::MAX, false),
-                    self.store_id,
-                    Rados::clear,
-                ),
-            };
+                (Thing::Pool(settings), Some(id)) => {
+                    drop(remove_tier(|| Rados::open(&settings, u64::MAX, false), id, Rados::clear));
+                }
+                (Thing::Bucket(_) | Thing::Pool(_), None) => {}
+            }
         }
     }
 }
@@ -293,15 +335,14 @@ impl Drop for Made {
 /// there: the superblock is the first object that a tier has, and a conditional write made it.
 fn remove_tier<T: TierBackend>(
     open: impl FnOnce() -> Result<T>,
-    store_id: Option<u128>,
+    store_id: u128,
     clear: impl FnOnce(&T) -> Result<()>,
-) -> std::io::Result<()> {
-    let Some(store_id) = store_id else { return Ok(()) };
-    let cleared = open().and_then(|tier| match tier.superblock()? {
+) -> Result<()> {
+    let tier = open()?;
+    match tier.superblock()? {
         Some(found) if found.store_id == store_id => clear(&tier),
         _ => Ok(()),
-    });
-    cleared.map_err(|error| std::io::Error::other(error.chain()))
+    }
 }
 
 /// Refuses a directory that is not as good as new.
@@ -318,8 +359,8 @@ fn check_empty(path: &Path) -> Result<()> {
 }
 
 /// Takes a directory until the return value is dropped; `None` where its file system has no locks.
-fn claim(path: &Path) -> Result<Option<File>> {
-    let directory = File::open(path)
+fn claim(path: &Path) -> Result<Option<fs::File>> {
+    let directory = fs::File::open(path)
         .map_err(|error| Error::from_io(OPERATION, error).with("directory", path.display()))?;
     match directory.try_lock() {
         Ok(()) => Ok(Some(directory)),

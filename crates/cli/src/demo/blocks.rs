@@ -35,8 +35,9 @@ pub(crate) fn run(dir: &Path, plans: &[&Plan], bar: &ProgressBar) -> Result<Vec<
     let mut stores = Vec::new();
     let mut series = Vec::new();
     for plan in plans {
-        let dir = dir.join(format!("blocks-{}", plan.id));
-        Store::init(&dir, &plan.settings_text())?;
+        let name = format!("blocks-{}", plan.id);
+        let dir = dir.join(&name);
+        Store::init(&dir, &plan.settings_text(&name)?)?;
         stores.push(Store::open(&dir.to_string_lossy())?);
         series.push(Series { id: plan.id.clone(), block_s: Vec::new() });
     }

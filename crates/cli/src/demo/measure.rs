@@ -9,8 +9,8 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use serde::Deserialize;
 use terrace_core::units::show_ns;
-use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
-use terrace_store::{OpenOptions, Store};
+use terrace_core::{BackendExt, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_store::{MoveKind, OpenOptions, Store};
 
 use super::blocks::BATCH;
 use super::plan::Plan;
@@ -26,13 +26,16 @@ pub(crate) const NAMESPACE: &str = "partdiff";
 /// Longest that migrations without a waiter may go on after the application has ended.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
+/// Longest that everything may take to get to the slow tier before it is read.
+const MOVE_DOWN_MAX: Duration = Duration::from_secs(600);
+
 /// Carries out a plan in a store below `dir`.
 ///
 /// # Errors
 ///
 /// `Corrupt` where something else was read than was written, and everything a store can meet.
 pub(crate) fn measure(dir: &Path, plan: &Plan, bar: &ProgressBar) -> Result<RunReport> {
-    Store::init(dir, &plan.settings_text())?;
+    Store::init(dir, &plan.settings_text(&plan.id)?)?;
     let recorder = Recorder::new();
     let wrapper = recorder.clone();
     let options = OpenOptions {
@@ -92,7 +95,11 @@ fn work(store: &Store, plan: &Plan, recorder: &Recorder, bar: &ProgressBar) -> R
         last_s = now_s;
         bar.inc(1);
     })?;
-    let read_start_s = phase("writing", write_start_s);
+    let mut read_start_s = phase("writing", write_start_s);
+    if plan.is_moved_down {
+        move_down(store)?;
+        read_start_s = phase("moving down", read_start_s);
+    }
 
     let mut read_each_s = vec![0.0; write_each_s.len()];
     for _ in 0..plan.rounds {
@@ -124,6 +131,20 @@ fn work(store: &Store, plan: &Plan, recorder: &Recorder, bar: &ProgressBar) -> R
     Ok(Work { phases, checksum: written.checksum, write_each_s, read_each_s })
 }
 
+/// Moves everything to the slow tier, as the policies that begin there would have had it.
+fn move_down(store: &Store) -> Result<()> {
+    let admin = store.admin();
+    for key in store.list_all(NAMESPACE, "")? {
+        admin.migrate(&key, "slow", MoveKind::Move, 0, "the demo begins on the slow tier")?;
+    }
+    match admin.wait_idle(MOVE_DOWN_MAX)? {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Busy, "run the demo")
+            .because("not everything could be moved to the slow tier in time")
+            .with("seconds", MOVE_DOWN_MAX.as_secs())),
+    }
+}
+
 fn sample(store: &Store, recorder: &Recorder, has_ended: &AtomicBool) -> Vec<FillSample> {
     let clock = SystemClock::default();
     let mut fill = Vec::new();
@@ -145,15 +166,21 @@ fn account(store: &Store, plan: &Plan, phases: &[Phase], fill: &[FillSample]) ->
     let tiers = store.admin().tiers()?;
     let fast = tiers.iter().position(|tier| tier.name == "fast");
     let fast_bytes = |sample: &FillSample| fast.map_or(0, |index| sample.taken_bytes[index]);
-    let duration_s = |phase: &Phase| phase.end_s - phase.start_s;
+    let duration = |name: &str| {
+        phases
+            .iter()
+            .filter(|phase| phase.name == name)
+            .map(|it| it.end_s - it.start_s)
+            .sum::<f64>()
+    };
     Ok(RunReport {
         id: plan.id.clone(),
         name: plan.name.clone(),
         scenario: plan.scenario.into(),
         policy: plan.policy.to_string(),
-        write_s: duration_s(&phases[0]),
-        read_s: duration_s(&phases[1]),
-        settle_s: duration_s(&phases[2]),
+        write_s: duration("writing"),
+        read_s: duration("reading"),
+        settle_s: duration("settling"),
         migrated_bytes: tiers.iter().map(|tier| tier.ledger.moved_in_bytes).sum(),
         fast_bytes_max: fill.iter().map(fast_bytes).max().unwrap_or(0),
         fast_bytes_mean: mean(fill, phases[0].end_s, fast_bytes),

@@ -9,6 +9,7 @@ mod place;
 mod plan;
 mod recording;
 mod report;
+mod slow;
 mod steps;
 mod stories;
 mod summary;
@@ -22,6 +23,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use terrace_core::{Clock, Error, Result, SystemClock};
 
 pub(crate) use machine::file_system;
+pub(crate) use slow::{Device, Given, PARALLELISM, Slow};
 pub(crate) use steps::Step;
 pub(crate) use summary::lines;
 
@@ -45,8 +47,8 @@ pub(crate) struct Options {
     pub(crate) dimension: usize,
     /// Iterations between checkpoints; `None`: as many as take [`COMPUTING`].
     pub(crate) interval: Option<u64>,
-    /// What every request to the slow tier takes.
-    pub(crate) latency: Duration,
+    /// The slow tier.
+    pub(crate) slow: Slow,
     /// How the demo was called.
     pub(crate) command: String,
 }
@@ -86,13 +88,16 @@ pub(crate) fn run(options: &Options) -> Result<Finished> {
     let runner = Runner { place: &place, bars: MultiProgress::new() };
     let runs = runner.run_all(&plans)?;
     let blocks = runner.run_blocks(&plans)?;
+    if matches!(options.slow, Slow::Given(_)) {
+        place.note_elsewhere()?;
+    }
     place.keep_store(KEPT)?;
 
     let report = DemoReport {
         version: env!("CARGO_PKG_VERSION").into(),
         command: options.command.clone(),
         machine: machine::describe(place.dir()),
-        simulated: stories::simulated(options.latency, plan::PARALLELISM),
+        simulated: stories::simulated(&options.slow),
         workload: stories::workload(&partdiff),
         verdicts: verdicts::verdicts(&runs, &blocks),
         runs,
@@ -165,7 +170,7 @@ impl Runner<'_> {
         let series = blocks::run(&self.place.runs(), &plans, &bar)?;
         self.bars.remove(&bar);
         for plan in plans {
-            self.place.drop_store(&format!("blocks-{}", plan.id))?;
+            self.drop_store(&format!("blocks-{}", plan.id), plan)?;
         }
         self.say(&format!("{:28} {} of each", "interleaved blocks", blocks::BLOCKS));
         Ok(series)
@@ -191,9 +196,16 @@ impl Runner<'_> {
             plan.name, report.write_s, report.read_s, report.moves
         ));
         if plan.id != KEPT {
-            self.place.drop_store(&plan.id)?;
+            self.drop_store(&plan.id, plan)?;
         }
         Ok(report)
+    }
+
+    fn drop_store(&self, name: &str, plan: &Plan) -> Result<()> {
+        if matches!(plan.slow, Slow::Given(_)) {
+            slow::empty(&self.place.store(name))?;
+        }
+        self.place.drop_store(name)
     }
 
     fn bar(&self, name: &str, steps: u64) -> ProgressBar {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use terrace_core::{Error, ErrorKind, Result};
 
+use super::slow;
+
 /// A directory with this file was made by the demo.
 const MARKER: &str = ".terrace-demo";
 
@@ -41,6 +43,14 @@ impl Place {
                     return Err(Error::new(ErrorKind::Busy, "prepare the demo")
                         .because("a process uses the store of the demo before, end it first")
                         .with("store", place.kept_store().display()));
+                }
+                if place.elsewhere().exists() {
+                    slow::empty(&place.kept_store()).map_err(|error| {
+                        Error::new(error.kind(), "remove the store of the demo before")
+                            .because("its slow tier could not be emptied; --dir chooses another")
+                            .with("store", place.kept_store().display())
+                            .caused_by(error)
+                    })?;
                 }
                 fs::remove_dir_all(dir).map_err(explain)?;
             }
@@ -79,6 +89,17 @@ impl Place {
     /// The store that stays.
     pub(crate) fn kept_store(&self) -> PathBuf {
         self.dir.join("store")
+    }
+
+    /// Is there where the store that stays has files outside the directory.
+    pub(super) fn elsewhere(&self) -> PathBuf {
+        self.dir.join(".slow-tier-elsewhere")
+    }
+
+    /// Notes that the store that stays has files elsewhere.
+    pub(super) fn note_elsewhere(&self) -> Result<()> {
+        fs::write(self.elsewhere(), "The next demo in this directory removes them.\n")
+            .map_err(|error| Error::from_io("note the slow tier", error))
     }
 
     /// The page.

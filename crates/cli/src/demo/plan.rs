@@ -5,9 +5,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use terrace_core::units::{format_bytes, format_duration};
+use terrace_core::Result;
+use terrace_core::units::format_bytes;
 
 use super::Options;
+use super::slow::{Device, Slow};
 
 /// One row of the table before it ran.
 #[derive(Clone, Debug)]
@@ -22,8 +24,8 @@ pub(crate) struct Plan {
     pub(crate) tiers: Tiers,
     /// What the fast tier is like where it is simulated, too.
     pub(crate) fast: Option<Device>,
-    /// What the slow tier is like.
-    pub(crate) slow: Device,
+    /// What the slow tier is.
+    pub(crate) slow: Slow,
     /// The policy of its store.
     pub(crate) policy: Choice,
     /// What is computed and written.
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) move_yields: bool,
     /// How often everything is read.
     pub(crate) rounds: u32,
+    /// Whether everything is moved to the slow tier before it is read: none of it begins there.
+    pub(crate) is_moved_down: bool,
     /// Whether its writing is also compared in interleaved blocks.
     pub(crate) in_blocks: bool,
     /// Whether nothing else may run meanwhile.
@@ -54,17 +58,6 @@ pub(crate) enum Tiers {
     },
 }
 
-/// A device that is simulated.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Device {
-    /// What every request takes.
-    pub(crate) latency: Duration,
-    /// Bytes per second of all requests together; `None`: as fast as the directory below it.
-    pub(crate) bandwidth: Option<&'static str>,
-    /// Requests at once.
-    pub(crate) parallelism: u32,
-}
-
 /// A policy with its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
@@ -77,10 +70,6 @@ enum Source {
     BuiltIn(&'static str),
     Library(PathBuf),
 }
-
-/// Requests that the simulated device serves at once: a batch of `partdiff-read`, so that
-/// whatever else it has to do makes the batch wait.
-pub(crate) const PARALLELISM: u32 = 10;
 
 /// What the ids of runs with a fixed timeout begin with.
 pub(super) const FIXED: &str = "write-buffer-fixed-";
@@ -102,12 +91,13 @@ pub(crate) fn plans(options: &Options, partdiff: &partdiff::Settings) -> Vec<Pla
         scenario: "checkpoints",
         tiers: roomy,
         fast: None,
-        slow: Device { latency: options.latency, bandwidth: None, parallelism: PARALLELISM },
+        slow: options.slow.clone(),
         policy: Choice::built_in("pinned", &[]),
         partdiff: partdiff.clone(),
         every: "10ms",
         move_yields: true,
         rounds: 1,
+        is_moved_down: false,
         in_blocks: false,
         runs_alone: true,
     };
@@ -117,17 +107,18 @@ pub(crate) fn plans(options: &Options, partdiff: &partdiff::Settings) -> Vec<Pla
         policy,
         ..base.clone()
     };
+    let below = |plan: Plan| Plan { is_moved_down: options.slow.is_whole(), ..plan };
     let mut plans = vec![
         Plan { tiers: Tiers::Fast, in_blocks: true, ..plan("fast", "fast only", pinned("fast")) },
         aside(Tiers::Slow, plan("slow", "slow only", pinned("slow"))),
-        aside(roomy, plan("pinned", "pinned to slow", pinned("slow"))),
+        below(aside(roomy, plan("pinned", "pinned to slow", pinned("slow")))),
         // Called so seldom, the policy acts on a batch when it is nearly over, as in the study.
         Plan {
             every: "50ms",
             move_yields: false,
-            ..aside(roomy, plan("lru-off", "lru, gate off", lru("off")))
+            ..below(aside(roomy, plan("lru-off", "lru, gate off", lru("off"))))
         },
-        Plan { every: "50ms", ..aside(roomy, plan("lru-on", "lru, gate on", lru("on"))) },
+        Plan { every: "50ms", ..below(aside(roomy, plan("lru-on", "lru, gate on", lru("on")))) },
     ];
     let timeouts = if options.is_full { FIXED_TIMEOUTS_FULL } else { FIXED_TIMEOUTS };
     for (index, timeout) in timeouts.iter().enumerate() {
@@ -144,8 +135,9 @@ pub(crate) fn plans(options: &Options, partdiff: &partdiff::Settings) -> Vec<Pla
     let example =
         Choice { source: Source::Library(options.example_policy.clone()), parameters: vec![] };
     plans.push(Plan { tiers: scarce, ..plan("example", "example policy in C", example) });
-    plans.extend(reread(&base));
-    if options.is_full {
+    plans.extend(reread(&base).map(below));
+    // What these show depends on two devices that are both simulated.
+    if options.is_full && matches!(options.slow, Slow::Simulated(_)) {
         plans.extend(wide(&base));
     }
     plans
@@ -197,7 +189,7 @@ fn wide(base: &Plan) -> [Plan; 3] {
         name: name.into(),
         scenario: "wide",
         fast: Some(device(1, "100MB/s", 1)),
-        slow: device(20, "1GB/s", 16),
+        slow: Slow::Simulated(device(20, "1GB/s", 16)),
         policy,
         partdiff: partdiff.clone(),
         rounds: 6,
@@ -270,6 +262,9 @@ impl Plan {
 
     /// Why it cannot run here.
     pub(crate) fn reason_to_skip(&self) -> Option<String> {
+        if self.tiers == Tiers::Slow && self.slow.is_whole() {
+            return Some("a store needs a tier that can be written in place".into());
+        }
         let library = self.policy.library().filter(|library| !library.is_file())?;
         let folder = library.parent().unwrap_or(library);
         Some(format!("there is no {}; `make -C {}` builds it", library.display(), folder.display()))
@@ -280,18 +275,22 @@ impl Plan {
         self.partdiff.checkpoints * (1 + u64::from(self.rounds))
     }
 
-    /// The configuration of its store.
-    pub(crate) fn settings_text(&self) -> String {
+    /// The configuration of the store with this name.
+    ///
+    /// # Errors
+    ///
+    /// `Io` where the working directory, to which paths are relative, is gone.
+    pub(crate) fn settings_text(&self, store: &str) -> Result<String> {
         let mut text = format!(
             "[store]\npersistency = \"process\"\nmove_threads = 10\nmove_yields = {}\n",
             self.move_yields
         );
         match self.tiers {
             Tiers::Fast => text.push_str(&self.fast_tier(ROOMY_BYTES)),
-            Tiers::Slow => text.push_str(&self.slow_tier()),
+            Tiers::Slow => text.push_str(&self.slow_tier(store)?),
             Tiers::Both { fast_bytes } => {
                 text.push_str(&self.fast_tier(fast_bytes));
-                text.push_str(&self.slow_tier());
+                text.push_str(&self.slow_tier(store)?);
             }
         }
         text.push_str("\n[catalog]\nengine = \"fjall\"\npath = \"catalog\"\n\n[policy]\n");
@@ -311,11 +310,16 @@ impl Plan {
         for (name, value) in &self.policy.parameters {
             text.push_str(&format!("{name} = {}\n", toml_text(value)));
         }
-        text
+        Ok(text)
     }
 
-    fn slow_tier(&self) -> String {
-        tier("slow", ROOMY_BYTES, "5W", "8W") + &self.slow.settings_text()
+    fn slow_tier(&self, store: &str) -> Result<String> {
+        match &self.slow {
+            Slow::Simulated(device) => {
+                Ok(tier("slow", ROOMY_BYTES, "5W", "8W") + &device.settings_text())
+            }
+            Slow::Given(given) => given.section(store),
+        }
     }
 
     fn fast_tier(&self, capacity_bytes: u64) -> String {
@@ -323,21 +327,6 @@ impl Plan {
         let real = "latency = \"100us\"\nbandwidth = \"2GB/s\"\nparallelism = 8\n";
         let device = self.fast.map_or_else(|| real.into(), |fast| fast.settings_text());
         tier("fast", capacity_bytes, "1W", "5W") + &device
-    }
-}
-
-impl Device {
-    fn settings_text(&self) -> String {
-        let latency = format_duration(self.latency);
-        let parallelism = self.parallelism;
-        let bandwidth = self.bandwidth.unwrap_or("2GB/s");
-        let limit = self.bandwidth.map(|rate| format!("bandwidth = \"{rate}\", "));
-        format!(
-            "latency = \"{latency}\"\nbandwidth = \"{bandwidth}\"\nparallelism = {parallelism}\n\
-             # Simulates a device that is slower than the directory.\n\
-             throttle = {{ latency = \"{latency}\", {}parallelism = {parallelism} }}\n",
-            limit.unwrap_or_default(),
-        )
     }
 }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was done, in words.
 
-use std::time::Duration;
-
 use terrace_core::units::{show_bytes, show_ns};
 
 use super::plan::Plan;
 use super::report::RunReport;
+use super::slow::Slow;
 
 /// What is not real.
-pub(crate) fn simulated(latency: Duration, parallelism: u32) -> String {
+pub(crate) fn simulated(slow: &Slow) -> String {
+    let device = match slow {
+        Slow::Simulated(device) => device,
+        Slow::Given(given) => return given.describe(),
+    };
+    let (latency, parallelism) = (device.latency, device.parallelism);
     format!(
         "The slow tier is simulated: it is a directory, too, but every request to it takes {} \
          (the latency of the study that the idea comes from) and it serves {parallelism} at once. \
@@ -34,6 +38,17 @@ pub(crate) fn workload(partdiff: &partdiff::Settings) -> String {
 
 /// What the policy did.
 pub(crate) fn story(plan: &Plan, run: &RunReport) -> String {
+    let first = match plan.is_moved_down {
+        true => {
+            "New objects begin on the fast tier, because the slow one takes whole objects alone; all were \
+             moved down before they were read. From there on: "
+        }
+        false => "",
+    };
+    format!("{first}{}", of_policy(plan, run))
+}
+
+fn of_policy(plan: &Plan, run: &RunReport) -> String {
     let moved = format!("{} migrations ({})", run.moves, show_bytes(run.migrated_bytes));
     let peak = show_bytes(run.fast_bytes_max);
     match plan.id.as_str() {

@@ -2,6 +2,7 @@
 //! `terrace demo`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -9,9 +10,12 @@ use terrace_core::units::parse_duration;
 
 use super::{Group, Verb};
 use crate::context::Context;
-use crate::demo;
+use crate::demo::{self, Device, Given, PARALLELISM, Slow};
 use crate::failure::Result;
 use crate::output::{Output, command_line};
+
+/// That of the study that the idea comes from.
+const LATENCY: Duration = Duration::from_millis(50);
 
 /// See tiers and policies at work, in less than a minute
 ///
@@ -20,7 +24,7 @@ use crate::output::{Output, command_line};
 /// comparison, writes demo-report.html (open it in a browser) and leaves a store to play with.
 ///
 /// Both tiers are directories below --dir. The slow one is simulated: every request to it takes
-/// 50 ms. All times are measured, energy is modelled. Checksums are compared: the demo fails
+/// 50 ms. --slow names a real one, for example a bucket. All times are measured, energy is modelled. Checksums are compared: the demo fails
 /// where something else was read than was written.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
@@ -48,9 +52,20 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     interval: Option<u64>,
 
-    /// What every request to the simulated slow tier takes
-    #[arg(long, value_name = "DURATION", default_value = "50ms")]
-    latency: String,
+    /// What every request to the simulated slow tier takes, or to that of --slow takes longer
+    ///
+    /// Default: 50ms, with --slow nothing.
+    #[arg(long, value_name = "DURATION")]
+    latency: Option<String>,
+
+    /// The slow tier, in place of a simulated one, as `terrace init --tier` has it behind NAME=
+    ///
+    /// A directory on a slow disk, or a bucket: `s3://BUCKET/PREFIX,endpoint=URL,region=REGION`. Each store of
+    /// the demo has a part of its own below it, `demo-NUMBER/NAME`, and leaves nothing there but that of the store
+    /// that stays, which the next demo in the same --dir removes. One that fails or is interrupted leaves the
+    /// others, too. Policies weigh moves with the settings latency and bandwidth, so give them.
+    #[arg(long, value_name = "PATH[,SETTING=VALUE]...")]
+    slow: Option<String>,
 }
 
 impl Verb for Demo {
@@ -59,9 +74,19 @@ impl Verb for Demo {
     const EXAMPLES: &'static str = "
   terrace demo
   terrace demo --full --dir /mnt/scratch/terrace-demo
+  terrace demo --slow s3://my-bucket/demo,region=eu-central-1,latency=30ms,bandwidth=100MB/s
   terrace demo --json | jq '.report.verdicts[] | {bar, finding, ratio}'";
 
     fn run(self, context: &Context) -> Result<()> {
+        let latency = self.latency.as_deref().map(parse_duration).transpose()?;
+        let slow = match &self.slow {
+            Some(text) => Slow::Given(Given::read(text, latency)?),
+            None => Slow::Simulated(Device {
+                latency: latency.unwrap_or(LATENCY),
+                bandwidth: None,
+                parallelism: PARALLELISM,
+            }),
+        };
         let options = demo::Options {
             dir: self.dir,
             is_full: self.full,
@@ -71,7 +96,7 @@ impl Verb for Demo {
             checkpoints: self.checkpoints.unwrap_or(if self.full { 200 } else { 100 }),
             dimension: self.grid.unwrap_or(180).into(),
             interval: self.interval,
-            latency: parse_duration(&self.latency)?,
+            slow,
             command: command_line(),
         };
         let finished = demo::run(&options)?;

@@ -12,11 +12,11 @@ use terrace_core::{Access, Error};
 use terrace_store::{Settings, Store, TierReport};
 
 use super::{Group, Verb};
-use crate::address;
 use crate::context::{Context, alone};
 use crate::failure::Result;
 use crate::output::{Output, quote};
 use crate::table::Table;
+use crate::tier_text::TierText;
 
 /// Longest configuration that is read.
 const SETTINGS_BYTES_MAX: u64 = 1 << 20;
@@ -160,163 +160,14 @@ fn read_settings(file: &Path) -> Result<String> {
 /// The commented configuration of a new store.
 fn write_settings(tiers: &[String], engine: &str, policy: &str) -> Result<String> {
     let section = |tier: &String| TierText::read(tier)?.section();
-    let sections = tiers.iter().map(section).collect::<Result<Vec<_>>>()?.concat();
+    let sections = tiers.iter().map(section).collect::<terrace_core::Result<Vec<_>>>()?.concat();
     let policy = (policy != "none").then_some(policy);
     Ok(Settings::text((!tiers.is_empty()).then_some(&sections), engine, policy))
-}
-
-/// A tier as the command line describes it: `NAME=PATH[,SETTING=VALUE]...`. The store checks the settings
-/// themselves.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TierText {
-    pub(super) name: String,
-    pub(super) backend: String,
-    pub(super) path: Option<String>,
-    pub(super) settings: Vec<(String, String)>,
-}
-
-impl TierText {
-    /// # Errors
-    ///
-    /// `Invalid` for another form.
-    pub(super) fn read(text: &str) -> Result<Self> {
-        let wrong =
-            |reason: &str| Error::invalid("read a tier", reason).with("tier", format!("{text:?}"));
-        let mut parts = text.split(',');
-        let (name, path) = address::assignment(parts.next().unwrap_or_default())
-            .map_err(|_| wrong("the form NAME=PATH[,SETTING=VALUE]... is expected"))?;
-        let is_of_setting = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-        let setting = |part| match address::assignment(part) {
-            Ok(setting) if setting.0.chars().all(is_of_setting) => Ok(setting),
-            _ => Err(wrong(
-                "SETTING=VALUE is expected behind a comma; a path that has one needs a \
-                 configuration (`init --settings FILE`, `tiers add NAME --path DIR`)",
-            )),
-        };
-        let settings = parts.map(setting).collect::<std::result::Result<Vec<_>, _>>()?;
-        let mut settings = settings;
-        let (backend, path) = match path.as_str() {
-            "memory:" | "null:" => (path.trim_end_matches(':'), None),
-            _ => match service(&path) {
-                Some((backend, named)) => {
-                    let named = named.into_iter().filter(|(_, value)| !value.is_empty());
-                    let named = named.map(|(key, value)| (key.to_string(), value.to_string()));
-                    settings.splice(0..0, named);
-                    (backend, None)
-                }
-                None => ("file", Some(path.clone())),
-            },
-        };
-        Ok(Self { name, backend: backend.into(), path, settings })
-    }
-
-    /// Its section.
-    pub(super) fn section(&self) -> Result<String> {
-        tier_section(&self.name, &self.backend, self.path.as_deref(), &self.settings)
-    }
-}
-
-/// The backend of an address, and the settings that it gives.
-fn service(address: &str) -> Option<(&'static str, [(&'static str, &str); 2])> {
-    let (scheme, place) = address.split_once("://")?;
-    let (first, rest) = place.split_once('/').unwrap_or((place, ""));
-    let rest = rest.trim_end_matches('/');
-    match scheme {
-        "s3" => Some(("s3", [("bucket", first), ("prefix", rest)])),
-        "rados" => Some(("rados", [("pool", first), ("namespace", rest)])),
-        _ => None,
-    }
-}
-
-/// The text of a `[[tier]]` section. A path is relative to the working directory.
-fn tier_section(
-    name: &str,
-    backend: &str,
-    path: Option<&str>,
-    settings: &[(String, String)],
-) -> Result<String> {
-    let mut section =
-        format!("\n[[tier]]\nname = {}\nbackend = {}\n", quoted(name), quoted(backend));
-    if let Some(path) = path {
-        let absolute = std::path::absolute(path).map_err(|error| {
-            Error::from_io("read a tier", error).with("tier", name).with("path", path)
-        })?;
-        section.push_str(&format!("path = {}\n", quoted(&absolute.display().to_string())));
-    }
-    for (name, value) in settings {
-        let value = match name.as_str() {
-            // Relative to the working directory, as the path of a tier.
-            "credentials" | "encrypt" | "conf" | "keyring" => &std::path::absolute(value)
-                .map_err(|error| Error::from_io("read a tier", error).with("file", value))?
-                .display()
-                .to_string(),
-            _ => value,
-        };
-        const TEXTS: [&str; 12] = [
-            "bucket",
-            "prefix",
-            "endpoint",
-            "region",
-            "credentials",
-            "profile",
-            "encrypt",
-            "pool",
-            "namespace",
-            "user",
-            "conf",
-            "keyring",
-        ];
-        let is_number = value.parse::<f64>().is_ok() && !TEXTS.contains(&name.as_str());
-        let value = if is_number { value.clone() } else { quoted(value) };
-        section.push_str(&format!("{name} = {value}\n"));
-    }
-    Ok(section)
-}
-
-/// A TOML string. JSON's escapes are a part of TOML's.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tier_becomes_its_section() {
-        let text = "fast=/n v,capacity=1GB,parallelism=8,throttle.latency=50ms";
-        let text = TierText::read(text).and_then(|tier| tier.section());
-        let expected = "\n[[tier]]\nname = \"fast\"\nbackend = \"file\"\npath = \"/n v\"\n\
-                        capacity = \"1GB\"\nparallelism = 8\nthrottle.latency = \"50ms\"\n";
-        assert_eq!(text.expect("legal"), expected);
-    }
-
-    #[test]
-    fn a_bucket_becomes_its_section() {
-        let text = "cold=s3://42/a/b/,endpoint=http://127.0.0.1:9000,capacity=1TB";
-        let text = TierText::read(text).and_then(|tier| tier.section());
-        let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"s3\"\nbucket = \"42\"\n\
-                        prefix = \"a/b\"\nendpoint = \"http://127.0.0.1:9000\"\n\
-                        capacity = \"1TB\"\n";
-        assert_eq!(text.expect("legal"), expected);
-    }
-
-    #[test]
-    fn a_pool_becomes_its_section() {
-        let text = "cold=rados://42/7,user=12,keyring=/etc/key,deadline=5s";
-        let text = TierText::read(text).and_then(|tier| tier.section());
-        let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"rados\"\npool = \"42\"\n\
-                        namespace = \"7\"\nuser = \"12\"\nkeyring = \"/etc/key\"\n\
-                        deadline = \"5s\"\n";
-        assert_eq!(text.expect("legal"), expected);
-    }
-
-    #[test]
-    fn a_tier_without_a_path_is_refused() {
-        assert!(TierText::read("fast").is_err());
-        assert!(TierText::read("=x").is_err());
-        assert!(TierText::read("fast=/x,capacity").is_err());
-    }
 
     #[test]
     fn the_engine_is_written() {

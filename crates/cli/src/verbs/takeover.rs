@@ -9,11 +9,11 @@ use terrace_core::Error;
 use terrace_core::units::format_bytes;
 use terrace_store::{Settings, Store, tier_in_bucket};
 
-use super::init::TierText;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::output::Output;
+use crate::tier_text::TierText;
 
 /// Unreachable objects that are printed.
 const NAMED_MAX: usize = 20;

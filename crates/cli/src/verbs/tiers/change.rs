@@ -15,7 +15,7 @@ use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
-use crate::verbs::init::TierText;
+use crate::tier_text::TierText;
 
 /// Between two looks at a drain: short enough for a bar and for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
