@@ -62,7 +62,7 @@ def directory(package: str) -> Path:
 def build() -> dict[tuple[str, str], str]:
     """Builds the tests; returns their programs by package and test."""
     packages = [word for package, *_ in TESTS for word in ("-p", package)]
-    command = ["cargo", "test", "--locked", "--release", "--no-run", "--message-format=json"]
+    command = ["cargo", "test", "--locked", "--profile", "soak", "--no-run", "--message-format=json"]
     lines = subprocess.run(
         command + packages, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     ).stdout.splitlines()
@@ -84,7 +84,7 @@ def run(
     environment = os.environ | settings
     environment.pop("TERRACE_SEED", None)
     words = [f"{name}={value}" for name, value in settings.items()]
-    words += ["cargo test --release -p", package, "--test", test, only]
+    words += ["cargo test --profile soak -p", package, "--test", test, only]
     replay = " ".join(words).rstrip()
     try:
         done = subprocess.run(
