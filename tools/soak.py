@@ -59,10 +59,11 @@ def directory(package: str) -> Path:
     return ROOT / "crates" / package.removeprefix("terrace-")
 
 
-def build() -> dict[tuple[str, str], str]:
+def build(profile: str) -> dict[tuple[str, str], str]:
     """Builds the tests; returns their programs by package and test."""
     packages = [word for package, *_ in TESTS for word in ("-p", package)]
-    command = ["cargo", "test", "--locked", "--profile", "soak", "--no-run", "--message-format=json"]
+    command = ["cargo", "test", "--locked", "--profile", profile, "--no-run"]
+    command += ["--message-format=json"]
     lines = subprocess.run(
         command + packages, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     ).stdout.splitlines()
@@ -110,8 +111,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60, help="default: 60")
     parser.add_argument("--seed", type=int, help="the first seed; default: a new one each time")
+    parser.add_argument(
+        "--profile",
+        default="soak",
+        help="that of cargo, for example `dev` where `make test` has built its tests; default: soak",
+    )
     arguments = parser.parse_args()
-    programs = build()
+    programs = build(arguments.profile)
     start = time.monotonic()
     end = start + arguments.minutes * 60
     seed = random.randrange(SEED_MAX // 2) if arguments.seed is None else arguments.seed
