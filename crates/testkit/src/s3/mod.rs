@@ -15,7 +15,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use terrace_core::{Clock, SystemClock};
 
-use self::http::{Answer, Request, decode};
+use self::http::{Answer, Request, decode, encode};
 use self::sign::{Known, hex};
 
 /// What a client needs to know of the service.
@@ -172,6 +172,11 @@ impl S3Server {
     pub fn plant(&self, name: &str, bytes: &[u8]) {
         let stored = Stored { bytes: bytes.to_vec().into(), metadata: Vec::new(), tag: tag(bytes) };
         self.state().objects.as_mut().expect("there is a bucket").insert(name.into(), stored);
+    }
+
+    /// Removes an object past all clients.
+    pub fn remove(&self, name: &str) {
+        self.state().objects.as_mut().expect("there is a bucket").remove(name);
     }
 
     /// Begins an upload that is not completed.
@@ -364,6 +369,9 @@ impl Shared {
                 Answer::new(200, "").with("etag", tag)
             }
             "GET" | "HEAD" => match objects.get(name) {
+                Some(stored) if request.header("if-match").is_some_and(|tag| tag != stored.tag) => {
+                    failure(412, "PreconditionFailed")
+                }
                 Some(stored) => send(stored, request),
                 None => failure(404, "NoSuchKey"),
             },
@@ -512,6 +520,8 @@ fn list(objects: &BTreeMap<String, Stored>, request: &Request) -> Answer {
         token => token,
     };
     let max = parameter("max-keys").parse().unwrap_or(LIST_MAX).min(LIST_MAX);
+    let is_encoded = parameter("encoding-type") == "url";
+    let shown = |name: &str| if is_encoded { encode_name(name) } else { escape(name) };
     let (mut contents, mut prefixes) = (String::new(), BTreeSet::new());
     let (mut count, mut last, mut is_truncated) = (0, String::new(), false);
     for (name, stored) in objects.range(prefix.to_string()..) {
@@ -540,27 +550,52 @@ fn list(objects: &BTreeMap<String, Stored>, request: &Request) -> Answer {
                 prefixes.insert(common);
             }
             None => contents.push_str(&format!(
-                "<Contents><Key>{name}</Key><LastModified>{MODIFIED_XML}</LastModified>\
+                "<Contents><Key>{}</Key><LastModified>{MODIFIED_XML}</LastModified>\
                  <ETag>{}</ETag><Size>{}</Size></Contents>",
-                stored.tag,
+                shown(name),
+                escape(&stored.tag),
                 stored.bytes.len()
             )),
         }
     }
     for common in prefixes {
+        let common = shown(&common);
         contents.push_str(&format!("<CommonPrefixes><Prefix>{common}</Prefix></CommonPrefixes>"));
     }
     let next = match is_truncated {
-        true => format!("<NextContinuationToken>{last}</NextContinuationToken>"),
+        true => format!("<NextContinuationToken>{}</NextContinuationToken>", escape(&last)),
         false => String::new(),
     };
+    let encoding = if is_encoded { "<EncodingType>url</EncodingType>" } else { "" };
+    let prefix = shown(prefix);
     Answer::new(
         200,
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><Name>{BUCKET}</Name>\
              <Prefix>{prefix}</Prefix><KeyCount>{count}</KeyCount><MaxKeys>{max}</MaxKeys>\
-             <IsTruncated>{is_truncated}</IsTruncated>{next}{contents}</ListBucketResult>"
+             <IsTruncated>{is_truncated}</IsTruncated>{encoding}{next}{contents}</ListBucketResult>"
         ),
     )
     .with("content-type", "application/xml")
+}
+
+/// Text of XML, without the characters that XML 1.0 has no form for.
+fn escape(text: &str) -> String {
+    let mut escaped = String::new();
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&#34;"),
+            '\r' | '\n' | '\t' => escaped.push_str(&format!("&#{};", u32::from(character))),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A name in a listing for which the encoding `url` is asked for: as in a form, but for slashes.
+fn encode_name(name: &str) -> String {
+    encode(name).replace("%2F", "/").replace("%20", "+")
 }
