@@ -6,5 +6,5 @@ pub mod object;
 mod registry;
 
 #[doc(hidden)]
-pub use object::{framed_fuzzing, fuzzing};
+pub use object::{framed_fuzzing, fuzzing, s3_fuzzing};
 pub use registry::{BACKENDS, BackendEntry, Place, SERVICES, ServiceEntry, open_backend};

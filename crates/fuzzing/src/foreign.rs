@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Traces of other programs.
+//! Traces and listings of other programs.
 
 use std::io::Cursor;
 
+use terrace_backends::s3_fuzzing::names_of_listing;
 use terrace_core::ErrorKind;
 use terrace_replay::{Columns, Format, Options, Trace};
 
@@ -34,4 +35,17 @@ pub(crate) fn trace(input: &[u8]) -> bool {
         assert!(kinds.contains(&error.kind()), "{error}");
     }
     count > 0
+}
+
+/// A page of a bucket's listing is refused, or brings names that are no longer than what they were read from.
+pub(crate) fn listing(input: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(input);
+    let listed = ["", "sets/"].map(|prefix| names_of_listing(&text, prefix));
+    for names in listed.iter().flatten() {
+        let bytes: usize = names.iter().map(String::len).sum();
+        assert!(bytes <= text.len(), "{names:?}");
+    }
+    // What begins with the prefix is listed without one, too.
+    assert!(listed[1].is_none() || listed[0].is_some());
+    listed[0].is_some()
 }

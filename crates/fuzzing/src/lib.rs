@@ -63,6 +63,8 @@ pub const TARGETS: &[Target] = &[
     target("trace-blocks", trace::blocks, 64 << 20, 4096, 5_000),
     // Gzip packs a thousand to one, and what is not in the order of time is sorted in memory.
     target("foreign-trace", foreign::trace, 2 << 20, 64 << 10, 5_000),
+    // Names are copied into strings and these into lists.
+    target("bucket-listing", foreign::listing, 64 << 10, 64, 20_000),
     target("control-calls", control::calls, 128 << 20, 4096, 150),
     // A frame may announce 1 MiB of head and 256 KiB of payload before it brings them, and what is
     // read ahead has 16 KiB.

@@ -25,7 +25,12 @@ pub use framed::{FrameKey, Framed, Packing};
 pub use memory::Memory;
 pub use null::Null;
 pub use rados::{Rados, RadosSettings};
-pub use s3::{Bucket, BucketObject, BucketReader, BucketWriter, Conditional, S3, S3Settings};
+#[doc(hidden)]
+pub use s3::fuzzing as s3_fuzzing;
+pub use s3::{
+    Bucket, BucketObject, BucketReader, BucketWriter, Conditional, Prefix, PrefixObject,
+    PrefixPage, S3, S3Settings,
+};
 pub use throttle::{Rates, Throttle};
 
 /// Carries out a batch, in which `create` makes an object with its bytes as one operation.

@@ -8,6 +8,7 @@ mod framed;
 mod kv;
 mod kv_files;
 mod memory;
+mod prefix;
 mod registry;
 mod s3;
 mod throttle;

@@ -152,10 +152,8 @@ fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
         }
         return check_alone(section, "bucket", &OWN).map(|()| None);
     };
-    let is_of_bucket = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    if bucket.is_empty() || !bucket.chars().all(is_of_bucket) {
+    if let Some(right) = S3Settings::refusal_of_bucket(bucket) {
         let bucket = bucket.escape_debug();
-        let right = "letters from a to z, digits, `.`, `_` and `-` are expected";
         return Err(section.wrong("bucket", format!("`bucket` is \"{bucket}\"; {right}")));
     }
     let prefix = section.text("prefix", "terrace/store1")?.unwrap_or_default();
@@ -170,14 +168,8 @@ fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
         return Err(section.wrong("prefix", format!("`prefix` is \"{prefix}\"; {right}")));
     }
     let endpoint = section.text("endpoint", "https://s3.example.org")?;
-    if let Some(endpoint) = endpoint {
-        let host = ["http://", "https://"].into_iter().find_map(|it| endpoint.strip_prefix(it));
-        // Credentials have no place in a configuration, which is shown to people.
-        let is_host = |host: &str| !host.is_empty() && !host.contains(['@', '?', '#', ' ']);
-        if !host.is_some_and(is_host) {
-            let right = "http:// or https:// and a host is expected, without user and password";
-            return Err(section.wrong("endpoint", format!("`endpoint` is no address; {right}")));
-        }
+    if let Some(right) = endpoint.and_then(S3Settings::refusal_of_endpoint) {
+        return Err(section.wrong("endpoint", format!("`endpoint` is no address; {right}")));
     }
     let deadline = section.duration("deadline")?.unwrap_or(S3Settings::DEADLINE);
     if deadline.is_zero() || deadline > DEADLINE_MAX {

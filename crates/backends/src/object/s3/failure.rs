@@ -50,6 +50,17 @@ pub(super) fn of(operation: &'static str, error: &object_store::Error) -> Error 
     failed
 }
 
+/// Why a read of an object in a certain state failed.
+pub(super) fn of_changed(operation: &'static str, error: &object_store::Error) -> Error {
+    let text = error.to_string();
+    let is_shorter = between(&text, "<Code>", "</Code>") == Some("InvalidRange");
+    if is_shorter || matches!(error, object_store::Error::Precondition { .. }) {
+        return Error::new(ErrorKind::Stale, operation)
+            .because("the object has been changed since it was looked at");
+    }
+    of(operation, error)
+}
+
 /// No answer came in time.
 pub(super) fn late(operation: &'static str, deadline: Duration) -> Error {
     let deadline = format_duration(deadline);

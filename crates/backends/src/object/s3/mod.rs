@@ -7,8 +7,11 @@
 
 mod bucket;
 mod failure;
+pub mod fuzzing;
 mod names;
 mod object;
+mod page;
+mod prefix;
 mod readahead;
 mod record;
 mod service;
@@ -35,6 +38,8 @@ use super::file::superblock;
 use super::{create_whole, execute_creating};
 
 pub use bucket::{Bucket, BucketObject, BucketReader, BucketWriter, Conditional};
+pub use page::{PrefixObject, PrefixPage};
+pub use prefix::Prefix;
 pub use settings::S3Settings;
 
 /// First byte of every cursor.

@@ -11,13 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::aws::{AmazonS3, AwsAuthorizer};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector,
+    HttpClient, HttpConnector, HttpErrorKind, HttpRequest, HttpRequestBody, ReqwestConnector,
 };
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
-    Attribute, AttributeValue, Attributes, GetOptions, MultipartUpload, ObjectStore,
+    Attribute, AttributeValue, Attributes, GetOptions, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
 };
 use terrace_core::{Error, ErrorKind, Result};
@@ -26,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::failure;
-use super::settings::{Address, S3Settings};
+use super::settings::{Address, BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, S3Settings, retry_time};
 
 /// Threads of the client: they move bytes between sockets and memory.
 const THREADS: usize = 2;
@@ -111,6 +111,11 @@ impl Service {
         })
     }
 
+    /// The address of the bucket at its service.
+    pub(super) fn bucket_url(&self) -> &str {
+        &self.address.bucket_url
+    }
+
     pub(super) fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("only the drop takes it")
     }
@@ -173,30 +178,99 @@ impl Service {
         path: &Path,
         range: Range<u64>,
     ) -> impl Future<Output = Result<Bytes>> + Send + 'static {
-        const OPERATION: &str = "read an object";
-        let (store, path, reads) = (Arc::clone(&self.store), path.clone(), Arc::clone(&self.reads));
-        let (deadline, target) = (self.deadline, self.target.clone());
-        let reading = self.runtime().spawn(async move {
-            let read = async {
-                // Behind the turn the deadline of the request begins.
-                let found = store.get_range(&path, range.clone()).await;
-                found.map_err(|error| failure::of(OPERATION, &error))
-            };
-            let _turn = reads.acquire_owned().await;
-            let bytes = match tokio::time::timeout(deadline, read).await {
-                Ok(bytes) => bytes.map_err(|error| error.with("target", &target))?,
-                Err(_) => return Err(failure::late(OPERATION, deadline).with("target", &target)),
-            };
-            if bytes.len() as u64 != range.end - range.start {
-                return Err(Error::new(ErrorKind::Io, OPERATION)
-                    .because("the service returned another number of bytes than was asked for")
-                    .with("want_bytes", range.end - range.start)
-                    .with("got_bytes", bytes.len())
-                    .with("target", &target));
+        let reading = self.reading(path).run(range, None, failure::of);
+        let reading = self.runtime().spawn(async move { reading.await.map(|(_, bytes)| bytes) });
+        async move { reading.await.unwrap_or_else(|error| Err(panicked(READ, &error))) }
+    }
+
+    /// Reads a range of an object that has this tag, where one is given. Returns what the object is like, too.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` where the object has another tag or is shorter, `NotFound`; what the service says.
+    pub(super) fn read_tagged(
+        &self,
+        path: &Path,
+        range: Range<u64>,
+        tag: Option<String>,
+    ) -> Result<(ObjectMeta, Bytes)> {
+        self.block_on(self.reading(path).run(range, tag, failure::of_changed))
+    }
+
+    fn reading(&self, path: &Path) -> Reading {
+        Reading {
+            store: Arc::clone(&self.store),
+            path: path.clone(),
+            turns: Arc::clone(&self.reads),
+            deadline: self.deadline,
+            target: self.target.clone(),
+        }
+    }
+
+    /// What an object is like; `None` where it is missing, or the bucket is: an answer without a body does not tell.
+    pub(super) fn head(&self, operation: &'static str, path: &Path) -> Result<Option<ObjectMeta>> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        match self.wait(operation, self.store.get_opts(path, options))? {
+            Ok(found) => Ok(Some(found.meta)),
+            Err(error) if failure::is_missing(&error) => Ok(None),
+            Err(error) => Err(failure::of(operation, &error).with("target", &self.target)),
+        }
+    }
+
+    /// Sends a request for which the client has no call, and returns the body of its answer.
+    pub(super) fn get_signed(
+        &self,
+        operation: &'static str,
+        parameters: &[(&str, &str)],
+    ) -> Result<String> {
+        let parameters: Vec<_> =
+            parameters.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        let url = format!("{}?{}", self.address.bucket_url, parameters.join("&"));
+        self.run(operation, self.retry_signed(&url))
+    }
+
+    /// Retries as the client does for its own calls, but for the jitter.
+    async fn retry_signed(&self, url: &str) -> object_store::Result<String> {
+        let mut pause = BACKOFF_MIN;
+        let mut left = retry_time(self.deadline);
+        for _ in 0..RETRIES_MAX {
+            match self.try_signed(url).await {
+                Err(Attempt::MayRetry(_)) if left > pause => {}
+                Ok(body) => return Ok(body),
+                Err(Attempt::MayRetry(error) | Attempt::Final(error)) => return Err(error),
             }
-            Ok(bytes)
-        });
-        async move { reading.await.unwrap_or_else(|error| Err(panicked(OPERATION, &error))) }
+            tokio::time::sleep(pause).await;
+            left = left.saturating_sub(pause);
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+        self.try_signed(url).await.map_err(Attempt::into_error)
+    }
+
+    async fn try_signed(&self, url: &str) -> std::result::Result<String, Attempt> {
+        let credential = self.store.credentials().get_credential().await.map_err(Attempt::Final)?;
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.uri_mut() = url.parse().map_err(|error| Attempt::Final(other(error)))?;
+        AwsAuthorizer::new(&credential, "s3", &self.address.region)
+            .try_authorize(&mut request, None)
+            .map_err(Attempt::Final)?;
+        let answer = self.http.execute(request).await.map_err(|error| match error.kind() {
+            // Another try would take as long.
+            HttpErrorKind::Timeout => Attempt::Final(other(error)),
+            _ => Attempt::MayRetry(other(error)),
+        })?;
+        let status = answer.status().as_u16();
+        let body =
+            answer.into_body().bytes().await.map_err(|error| Attempt::MayRetry(other(error)))?;
+        let body = String::from_utf8_lossy(&body).into_owned();
+        match status {
+            200..=299 => Ok(body),
+            401 | 403 => Err(Attempt::Final(object_store::Error::PermissionDenied {
+                path: self.target.clone(),
+                source: body.into(),
+            })),
+            408 | 429 | 500.. => Err(Attempt::MayRetry(other(format!("{status}: {body}")))),
+            _ => Err(Attempt::Final(other(format!("{status}: {body}")))),
+        }
     }
 
     /// A small object, and the tag by which a conditional write names what it replaces; `None` where it is
@@ -361,24 +435,8 @@ impl Service {
 
     /// Names and ids of uploads below the root that were begun and not completed.
     fn left_uploads(&self, operation: &'static str) -> Result<Vec<(String, String)>> {
-        let prefix = format!("{}o/", self.root).replace('/', "%2F");
-        let url = format!("{}?prefix={prefix}&uploads=", self.address.bucket_url);
-        let listing = async {
-            let credential = self.store.credentials().get_credential().await?;
-            let mut request = HttpRequest::new(HttpRequestBody::empty());
-            *request.uri_mut() = url.parse().map_err(other)?;
-            AwsAuthorizer::new(&credential, "s3", &self.address.region)
-                .try_authorize(&mut request, None)?;
-            let answer = self.http.execute(request).await.map_err(other)?;
-            let status = answer.status();
-            let body = answer.into_body().bytes().await.map_err(other)?;
-            let body = String::from_utf8_lossy(&body).into_owned();
-            if !status.is_success() {
-                return Err(other(format!("{status}: {body}")));
-            }
-            Ok(body)
-        };
-        let body = self.run(operation, listing)?;
+        let prefix = format!("{}o/", self.root);
+        let body = self.get_signed(operation, &[("prefix", &prefix), ("uploads", "")])?;
         let inside = |text: &str, name: &str| {
             let (_, rest) = text.split_once(&format!("<{name}>"))?;
             Some(rest.split_once(&format!("</{name}>"))?.0.to_string())
@@ -388,6 +446,78 @@ impl Service {
             .filter_map(|one| Some((inside(one, "Key")?, inside(one, "UploadId")?)))
             .collect())
     }
+}
+
+const READ: &str = "read an object";
+
+/// A read of a range, in its turn.
+struct Reading {
+    store: Arc<AmazonS3>,
+    path: Path,
+    turns: Arc<Semaphore>,
+    deadline: Duration,
+    target: String,
+}
+
+impl Reading {
+    /// Returns all bytes of the range or an error.
+    async fn run(
+        self,
+        range: Range<u64>,
+        tag: Option<String>,
+        explain: fn(&'static str, &object_store::Error) -> Error,
+    ) -> Result<(ObjectMeta, Bytes)> {
+        let Self { store, path, turns, deadline, target } = self;
+        let options =
+            GetOptions { if_match: tag, ..GetOptions::new().with_range(Some(range.clone())) };
+        // Behind the turn the deadline of the request begins.
+        let read = async {
+            let found = store.get_opts(&path, options).await?;
+            let meta = found.meta.clone();
+            Ok::<_, object_store::Error>((meta, found.bytes().await?))
+        };
+        let _turn = turns.acquire_owned().await;
+        let (meta, bytes) = match tokio::time::timeout(deadline, read).await {
+            Ok(read) => read.map_err(|error| explain(READ, &error).with("target", &target))?,
+            Err(_) => return Err(failure::late(READ, deadline).with("target", &target)),
+        };
+        if bytes.len() as u64 != range.end - range.start {
+            return Err(Error::new(ErrorKind::Io, READ)
+                .because("the service returned another number of bytes than was asked for")
+                .with("want_bytes", range.end - range.start)
+                .with("got_bytes", bytes.len())
+                .with("target", &target));
+        }
+        Ok((meta, bytes))
+    }
+}
+
+/// Why a try of a request failed.
+enum Attempt {
+    MayRetry(object_store::Error),
+    Final(object_store::Error),
+}
+
+impl Attempt {
+    fn into_error(self) -> object_store::Error {
+        match self {
+            Self::MayRetry(error) | Self::Final(error) => error,
+        }
+    }
+}
+
+/// Encodes the value of a parameter.
+fn encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 async fn get(store: &AmazonS3, path: &Path) -> object_store::Result<Option<Bytes>> {

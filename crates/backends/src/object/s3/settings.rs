@@ -11,12 +11,15 @@ use terrace_core::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "open a bucket";
 
+/// What addresses of buckets begin with.
+const SCHEME: &str = "s3://";
+
 /// Retries of one request; the deadline ends them sooner.
-const RETRIES_MAX: usize = 10;
+pub(super) const RETRIES_MAX: usize = 10;
 
 /// Bounds of the pause between two of them, which grows and is jittered.
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
+pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(100);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Longest wait for a connection at a time.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
@@ -63,10 +66,89 @@ impl S3Settings {
         }
     }
 
+    /// Reads an address: `s3://BUCKET/PREFIX?KEY=VALUE&KEY=VALUE`, with the keys `endpoint`, `region`, `credentials`
+    /// and `profile`. The form of a tier, with a comma before each key, is read, too.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for what has another form.
+    pub fn of_address(text: &str) -> Result<Self> {
+        let wrong = |reason: &str| {
+            let form = "s3://BUCKET/PREFIX?endpoint=URL&region=NAME is expected";
+            let reason = format!("{reason}; {form}");
+            Error::invalid("read the address of a bucket", reason).with("address", text)
+        };
+        let place = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it is no address of S3"))?;
+        // A prefix that has a comma is followed by `?`.
+        let (place, settings, separator) = match place.split_once('?') {
+            Some((place, settings)) => (place, settings, '&'),
+            None => {
+                let (place, settings) = place.split_once(',').unwrap_or((place, ""));
+                (place, settings, ',')
+            }
+        };
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        if let Some(reason) = Self::refusal_of_bucket(bucket) {
+            return Err(wrong(&format!("the bucket is {bucket:?}: {reason}")));
+        }
+        let is_part = |part: &str| !matches!(part, "" | "." | "..");
+        if !prefix.is_empty()
+            && (!prefix.split('/').all(is_part) || prefix.contains(|c: char| c.is_ascii_control()))
+        {
+            let reason = "names that are neither empty, `.` nor `..`, with one `/` between them, \
+                          are expected in the prefix";
+            return Err(wrong(reason));
+        }
+        let mut found = Self { prefix: prefix.into(), ..Self::new(bucket) };
+        for setting in settings.split(separator).filter(|setting| !setting.is_empty()) {
+            let value = setting.split_once('=').filter(|(_, value)| !value.is_empty());
+            let (key, value) = value.ok_or_else(|| wrong("a key has no value"))?;
+            match key {
+                "endpoint" => {
+                    if let Some(reason) = Self::refusal_of_endpoint(value) {
+                        return Err(wrong(&format!("the endpoint is no address: {reason}")));
+                    }
+                    found.endpoint = Some(value.into());
+                }
+                "region" => found.region = Some(value.into()),
+                "credentials" => found.credentials = Some(value.into()),
+                "profile" => found.profile = Some(value.into()),
+                _ => {
+                    let known = "the keys are endpoint, region, credentials and profile";
+                    return Err(wrong(&format!("there is no key {key:?}: {known}")));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a text is meant as the address of a bucket.
+    pub fn is_address(text: &str) -> bool {
+        text.starts_with(SCHEME)
+    }
+
+    /// Why a bucket cannot have this name.
+    pub fn refusal_of_bucket(bucket: &str) -> Option<&'static str> {
+        let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let is_bucket = !bucket.is_empty() && bucket.chars().all(is_legal);
+        (!is_bucket).then_some("letters from a to z, digits, `.`, `_` and `-` are expected")
+    }
+
+    /// Why this is no endpoint.
+    pub fn refusal_of_endpoint(endpoint: &str) -> Option<&'static str> {
+        let host = ["http://", "https://"].into_iter().find_map(|it| endpoint.strip_prefix(it));
+        // Credentials have no place in settings, which are shown to people.
+        let is_host = |host: &str| !host.is_empty() && !host.contains(['@', '?', '#', ' ']);
+        let is_endpoint = host.is_some_and(is_host);
+        (!is_endpoint)
+            .then_some("http:// or https:// and a host is expected, without user and password")
+    }
+
     /// Address in logs and errors.
     pub fn target(&self) -> String {
         let separator = if self.prefix.is_empty() { "" } else { "/" };
-        format!("s3://{}{separator}{}", self.bucket, self.prefix)
+        format!("{SCHEME}{}{separator}{}", self.bucket, self.prefix)
     }
 
     /// What the name of every object of the tier begins with.
@@ -99,8 +181,7 @@ impl S3Settings {
                     base: 2.0,
                 },
                 max_retries: RETRIES_MAX,
-                // The last try has time left, and its error says more than that the time is over.
-                retry_timeout: self.deadline * 7 / 10,
+                retry_timeout: retry_time(self.deadline),
             });
         if let Some(endpoint) = &self.endpoint {
             builder = builder.with_endpoint(endpoint);
@@ -173,6 +254,11 @@ impl S3Settings {
     }
 }
 
+/// How long a request is retried: the last try has time left, and its error says more than that the time is over.
+pub(super) fn retry_time(deadline: Duration) -> Duration {
+    deadline * 7 / 10
+}
+
 /// How to reach a bucket for what the crate has no call for.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
@@ -240,5 +326,40 @@ mod tests {
         assert_eq!(settings.target(), "s3://bucket/a/b");
         assert_eq!(settings.root(), "a/b/");
         assert_eq!(S3Settings::new("bucket").root(), "");
+    }
+
+    #[test]
+    fn an_address_has_the_settings_behind_the_prefix() {
+        let read = |text: &str| S3Settings::of_address(text);
+        let full = S3Settings {
+            prefix: "a/b=1".into(),
+            endpoint: Some("http://127.0.0.1:9000".into()),
+            region: Some("eu".into()),
+            credentials: Some("keys".into()),
+            profile: Some("p".into()),
+            ..S3Settings::new("bucket")
+        };
+        let keys = ["endpoint=http://127.0.0.1:9000", "region=eu", "credentials=keys", "profile=p"];
+        let query = format!("s3://bucket/a/b=1/?{}", keys.join("&"));
+        assert_eq!(read(&query).expect("legal"), full);
+        let tier = format!("s3://bucket/a/b=1,{}", keys.join(","));
+        assert_eq!(read(&tier).expect("legal"), full);
+        assert_eq!(read("s3://bucket").expect("legal"), S3Settings::new("bucket"));
+        assert_eq!(read("s3://bucket/").expect("legal"), S3Settings::new("bucket"));
+        assert_eq!(read("s3://bucket/a,b?").expect("legal").prefix, "a,b");
+        for (wrong, reason) in [
+            ("/mnt", "no address of S3"),
+            ("s3://", "the bucket is \"\""),
+            ("s3://b u/a", "letters from a to z"),
+            ("s3://b//a", "one `/` between them"),
+            ("s3://b/a/../c", "neither empty"),
+            ("s3://b/a?region", "a key has no value"),
+            ("s3://b/a?region=", "a key has no value"),
+            ("s3://b/a?endpoint=https://key:secret@host", "without user and password"),
+            ("s3://b/a?capacity=1TB", "there is no key \"capacity\""),
+        ] {
+            let refused = read(wrong).expect_err("wrong").to_string();
+            assert!(refused.contains(reason), "{wrong}: {refused}");
+        }
     }
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What others keep below a prefix of a bucket, under its own names, for reading.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use object_store::ObjectMeta;
+use terrace_core::{Error, ErrorKind, Result};
+
+use super::page::{self, PrefixObject, PrefixPage};
+use super::service::Service;
+use super::settings::S3Settings;
+
+/// Objects below a prefix of a bucket. No request changes anything.
+///
+/// Names are relative to the prefix. Requests block until they are answered, at most for the deadline of the
+/// settings.
+pub struct Prefix {
+    service: Service,
+}
+
+impl Prefix {
+    /// Prepares requests; makes none.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, `Denied` (a file of credentials that cannot be read).
+    pub fn open(settings: &S3Settings) -> Result<Self> {
+        Ok(Self { service: Service::open(settings)? })
+    }
+
+    /// Address in logs and errors.
+    pub fn target(&self) -> &str {
+        &self.service.target
+    }
+
+    /// The address of the bucket at its service.
+    pub fn bucket_url(&self) -> &str {
+        self.service.bucket_url()
+    }
+
+    /// An object; `None` where there is none of this name, or no bucket: the answer does not tell. One request.
+    ///
+    /// # Errors
+    ///
+    /// `Denied`; `Invalid` for a name that the client cannot send; what the service says.
+    pub fn look(&self, name: &str) -> Result<Option<PrefixObject>> {
+        Ok(self.service.head("look at an object", &self.path(name)?)?.map(|meta| of_meta(&meta)))
+    }
+
+    /// Lists what begins with `below`, up to the next `/` behind it, and continues where an earlier page ended. One
+    /// request; at most `names_max` names, and 1000.
+    ///
+    /// # Errors
+    ///
+    /// What the service says.
+    pub fn list(&self, below: &str, after: Option<&str>, names_max: usize) -> Result<PrefixPage> {
+        const OPERATION: &str = "list objects";
+        let prefix = format!("{}{below}", self.service.root);
+        let names_max = names_max.to_string();
+        // Without the encoding, names with control characters make no XML.
+        let mut parameters = vec![
+            ("delimiter", "/"),
+            ("encoding-type", "url"),
+            ("list-type", "2"),
+            ("max-keys", names_max.as_str()),
+            ("prefix", prefix.as_str()),
+        ];
+        parameters.extend(after.map(|token| ("continuation-token", token)));
+        let body = self.service.get_signed(OPERATION, &parameters)?;
+        page::read(&body, &prefix).ok_or_else(|| {
+            Error::new(ErrorKind::Io, OPERATION)
+                .because("the answer is no listing of version 2")
+                .with("target", self.target())
+        })
+    }
+
+    /// Reads a range of an object that is still in this state: all bytes of the range. One request.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` where the object is in another state, `NotFound`; what the service says.
+    pub fn read(&self, name: &str, object: &PrefixObject, range: Range<u64>) -> Result<Bytes> {
+        let path = self.path(name)?;
+        let (meta, bytes) = self.service.read_tagged(&path, range, object.tag.clone())?;
+        // A service that gives no tags, or does not heed the condition.
+        if of_meta(&meta) != *object {
+            return Err(Error::new(ErrorKind::Stale, "read an object")
+                .because("the object has been changed since it was looked at")
+                .with("target", self.target()));
+        }
+        Ok(bytes)
+    }
+
+    fn path(&self, name: &str) -> Result<object_store::path::Path> {
+        super::object_path(&format!("{}{name}", self.service.root))
+    }
+}
+
+fn of_meta(meta: &ObjectMeta) -> PrefixObject {
+    PrefixObject {
+        size_bytes: meta.size,
+        modified_s: meta.last_modified.timestamp(),
+        tag: meta.e_tag.as_deref().map(page::quoted),
+    }
+}
