@@ -20,6 +20,8 @@ use crate::source::{Listing, Name, Source, SourceFile};
 const OPERATION: &str = "open the source";
 /// Names are read in pieces of this.
 const NAMES_BYTES: usize = 32 * 1024;
+/// Files are read in pieces of this.
+const PIECE_BYTES: usize = 1 << 20;
 /// So often a path is resolved again where a rename beside it made that uncertain.
 const RESOLVE_TRIES: usize = 4;
 
@@ -91,12 +93,6 @@ impl Directory {
         Ok(Self { target, identity, root, root_device: stat.st_dev })
     }
 
-    /// The path in an identity of a directory.
-    pub(crate) fn target_of(identity: &str) -> Option<&str> {
-        let rest = identity.strip_prefix("directory ")?;
-        rest.rsplit_once(" inode ").map(|(target, _)| target)
-    }
-
     fn open_below(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -137,13 +133,17 @@ impl Source for Directory {
         Ok(Box::new(Names { file, device, root_device: self.root_device }))
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno> {
+    fn open(&self, path: &Path, _: &Meta) -> Result<Box<dyn SourceFile>, Errno> {
         // Without it the open of a pipe, which may have come in place of the file, waits for a writer.
         let file = self.open_below(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         if !Meta::of(&rustix::fs::fstat(&file)?).is_file() {
             return Err(Errno::STALE);
         }
         Ok(Box::new(Opened { file, root_device: self.root_device }))
+    }
+
+    fn piece_bytes(&self) -> usize {
+        PIECE_BYTES
     }
 
     fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
@@ -237,6 +237,7 @@ impl Listing for Names {
                 name: entry.file_name().to_bytes().into(),
                 inode: number_below(self.root_device, self.device, entry.ino()),
                 mode,
+                meta: None,
             });
             if entries.is_buffer_empty() {
                 break;
@@ -265,7 +266,8 @@ mod tests {
         let names = page.next_page().expect("names");
         let listed = names.iter().find(|name| &*name.name == b"meminfo").expect("it is there");
         assert_eq!(listed.inode, number("proc/meminfo"));
-        let open = root.open(Path::new("proc/meminfo")).expect("readable");
+        let path = Path::new("proc/meminfo");
+        let open = root.open(path, &root.look(path).expect("it is there")).expect("readable");
         assert_eq!(open.look().expect("it is open").inode, listed.inode);
     }
 }

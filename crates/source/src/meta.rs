@@ -93,8 +93,12 @@ impl Meta {
 
     /// Whether it was modified at most so long before a moment, in nanoseconds since 1970, or after it.
     ///
-    /// Clocks of file systems are coarse: a file may be modified again without another time.
+    /// Clocks of file systems are coarse: a file may be modified again without another time. The tag of an object is
+    /// another one for each state, so it was not modified in this sense.
     pub(crate) fn is_modified_within(&self, span_ns: u64, wall_ns: u64) -> bool {
+        if self.etag.is_some() {
+            return false;
+        }
         let (seconds, nanoseconds) = self.modified;
         let modified_ns = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
         modified_ns + i128::from(span_ns) > i128::from(wall_ns)

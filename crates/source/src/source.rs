@@ -8,6 +8,18 @@ use terrace_fuse::FileSystemStatus;
 
 use crate::meta::Meta;
 
+/// The [`Source::target`] in an identity, which has one of these forms; all of it where it has another one.
+pub(crate) fn target_of(identity: &str) -> &str {
+    for (kind, separator) in [("directory ", " inode "), ("bucket ", " at ")] {
+        if let Some((target, _)) =
+            identity.strip_prefix(kind).and_then(|rest| rest.rsplit_once(separator))
+        {
+            return target;
+        }
+    }
+    identity
+}
+
 /// Storage that is shown as it is: a directory or a bucket.
 ///
 /// # Contract
@@ -29,8 +41,14 @@ pub trait Source: Send + Sync + 'static {
     /// Begins to list a directory.
     fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno>;
 
-    /// Opens a regular file for reading.
-    fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno>;
+    /// Opens a regular file for reading, which was seen in a state.
+    ///
+    /// - A file in another state may be opened; its `look` returns that state then.
+    /// - Storage that reads on a condition may make no request before the first read, and open a file that is gone.
+    fn open(&self, path: &Path, seen: &Meta) -> Result<Box<dyn SourceFile>, Errno>;
+
+    /// The most that one read should ask for.
+    fn piece_bytes(&self) -> usize;
 
     /// The target of a symbolic link.
     fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno>;
@@ -41,10 +59,14 @@ pub trait Source: Send + Sync + 'static {
 
 /// An open file of a source. It stays readable when its name is removed, where the storage allows that.
 pub trait SourceFile: Send + Sync {
-    /// Its attributes now.
+    /// Its attributes: those that it has now, or those of the one state that it reads.
     fn look(&self) -> Result<Meta, Errno>;
 
     /// Reads from an offset; returns fewer bytes than there is room for only at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` where it reads one state, and the file has another one or is gone.
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno>;
 }
 
@@ -63,4 +85,6 @@ pub struct Name {
     pub inode: u64,
     /// The kind of file, as in a mode; 0 where it is not known.
     pub mode: u32,
+    /// What it names, where the listing has its attributes.
+    pub meta: Option<Box<Meta>>,
 }

@@ -76,11 +76,14 @@ impl Source for Hanging {
         self.gate.pass();
         self.inner.list(path)
     }
-    fn open(&self, path: &Path) -> Result<Box<dyn SourceFile>, Errno> {
+    fn open(&self, path: &Path, seen: &Meta) -> Result<Box<dyn SourceFile>, Errno> {
         self.gate.pass();
-        let file = self.inner.open(path)?;
+        let file = self.inner.open(path, seen)?;
         let fails = self.gate.fails.lock().expect("no panic").as_deref() == Some(path);
         Ok(Box::new(HangingFile { file, gate: Arc::clone(&self.gate), fails }))
+    }
+    fn piece_bytes(&self) -> usize {
+        self.inner.piece_bytes()
     }
     fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
         self.gate.pass();

@@ -25,7 +25,7 @@ use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
 use super::epochs::Epochs;
 use super::evict::Index;
 use super::{COPIES, CacheReport, Shared, each_file};
-use crate::directory::Directory;
+use crate::source::target_of;
 
 /// Its name in the directory of the cache.
 pub(super) const SOCKET: &str = "control";
@@ -262,7 +262,7 @@ fn place(directory: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 }
 
 fn target(identity: &str) -> String {
-    Directory::target_of(identity).unwrap_or(identity).into()
+    target_of(identity).into()
 }
 
 fn unanswered(operation: &'static str, directory: &Path, error: io::Error) -> Error {

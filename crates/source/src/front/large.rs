@@ -38,7 +38,7 @@ impl Front {
         if meta.is_modified_within(SETTLED_NS, self.clock.wall_ns()) {
             self.cache.note_miss();
             self.cache.note_refused();
-            return Ok(Bytes::Direct(self.open_source(path)?));
+            return Ok(Bytes::Direct(self.open_source(path, meta)?));
         }
         let blocks = match self.cache.blocks(path, meta) {
             Ok(blocks) => blocks,
@@ -121,14 +121,13 @@ impl Front {
     /// `ESTALE` where the name leads to another file, or the file has another state: the kernel looks the name
     /// up again then. Those of the source.
     fn open_same(&self, path: &Path, meta: &Meta) -> Result<Arc<dyn SourceFile>, Errno> {
-        let (path, meta) = (path.to_path_buf(), meta.clone());
+        let (asked, meta) = (path.to_path_buf(), meta.clone());
         let opened = self.ask(move |source| {
-            let file: Arc<dyn SourceFile> = Arc::from(source.open(&path)?);
+            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &meta)?);
             let is_same = file.look()?.is_same_state(&meta);
             is_same.then_some(file).ok_or(Errno::STALE)
         });
-        // The name was there when it was looked up.
-        opened.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })
+        opened.map_err(|errno| self.stale(path, errno))
     }
 
     /// Fetches the next blocks in the background.

@@ -2,6 +2,7 @@
 //! Answers the kernel: names and attributes from the source, bytes from copies.
 
 mod large;
+mod listed;
 mod names;
 mod open;
 
@@ -18,6 +19,7 @@ use terrace_fuse::{
     Entry, FileSystem, FileSystemStatus, Operation, Passthrough, Reply, Request, StatxAnswer,
 };
 
+use self::listed::Listed;
 use self::names::OpenDirectory;
 use self::open::{Handle, SETTLED_NS};
 use crate::cache::Cache;
@@ -49,6 +51,7 @@ pub(crate) struct Front {
     passthrough: Option<Passthrough>,
     ttl: Duration,
     clock: SystemClock,
+    listed: Listed,
     /// When an open of a path was refused because the file had changed.
     refused: Mutex<HashMap<PathBuf, u64>>,
     /// Opens since the start that the cache could not take, for the log.
@@ -88,6 +91,7 @@ impl Front {
             passthrough: passthrough.filter(|_| options.passes_through),
             ttl: options.ttl,
             clock,
+            listed: Listed::default(),
             refused: Mutex::default(),
             failed_copies: AtomicU64::new(0),
             ahead: Arc::default(),
@@ -118,6 +122,12 @@ impl Front {
             && let Some(known) = recall()
         {
             self.probe();
+            return Ok(known);
+        }
+        if let Some(known) = self.listed.find(path)
+            && !self.left(&known).is_zero()
+        {
+            self.cache.void_other(path, Some(&known.meta));
             return Ok(known);
         }
         let looked_ns = self.clock.now_ns();

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Listing directories, page by page: a directory is never in memory as a whole.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use rustix::io::Errno;
+use terrace_core::Clock;
 use terrace_fuse::{DirectoryBuffer, Opened};
 
 use super::Front;
 use crate::lock;
+use crate::nodes::Known;
 use crate::source::{Listing, Name};
 
 /// An open directory.
@@ -20,6 +25,9 @@ pub(super) struct OpenDirectory {
 struct State {
     /// `None` before the first page, and where a call did not come back.
     listing: Option<Box<dyn Listing>>,
+    /// What is listed, and when that began: the source may fetch a page before it is asked for.
+    path: PathBuf,
+    begun_ns: u64,
     page: Vec<Name>,
     /// Names before those of `page`.
     before: u64,
@@ -70,7 +78,7 @@ impl Front {
     /// Begins to list from the start.
     fn begin(&self, node: u64, state: &mut State) -> Result<(), Errno> {
         let path = self.nodes.get(node)?.path();
-        *state = State::default();
+        *state = State { path: path.clone(), begun_ns: self.clock.now_ns(), ..State::default() };
         state.listing = Some(self.ask(move |source| source.list(&path))?);
         state.is_begun = true;
         Ok(())
@@ -79,6 +87,8 @@ impl Front {
     /// Goes on to the next page; whether there is one.
     fn turn(&self, state: &mut State) -> Result<bool, Errno> {
         let mut listing = state.listing.take().ok_or(Errno::IO)?;
+        // The first page may have been fetched when the listing began.
+        let looked_ns = if state.page.is_empty() { state.begun_ns } else { self.clock.now_ns() };
         let (listing, page) = self.calls.run(move || {
             let page = listing.next_page()?;
             Ok((listing, page))
@@ -88,6 +98,12 @@ impl Front {
             return Ok(false);
         }
         state.before += state.page.len() as u64;
+        for name in &page {
+            if let Some(meta) = &name.meta {
+                let known = Known { meta: (**meta).clone(), looked_ns, is_recalled: false };
+                self.listed.add(state.path.join(OsStr::from_bytes(&name.name)), known);
+            }
+        }
         state.page = page;
         Ok(true)
     }

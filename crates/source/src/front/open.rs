@@ -20,8 +20,6 @@ use crate::meta::Meta;
 use crate::nodes::{Known, Node};
 use crate::source::SourceFile;
 
-/// A source is read in pieces of this.
-const PIECE_BYTES: usize = 1 << 20;
 /// A file that was modified less than this ago is not copied: clocks of file systems are too coarse to show
 /// another modification.
 pub(super) const SETTLED_NS: u64 = 1_000_000_000;
@@ -195,22 +193,38 @@ impl Front {
         }
     }
 
-    pub(super) fn open_source(&self, path: &Path) -> Result<Arc<dyn SourceFile>, Errno> {
-        let path = path.to_path_buf();
-        let opened = self.ask(move |source| source.open(&path).map(Arc::from));
-        // The name was there when it was looked up.
-        opened.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })
+    pub(super) fn open_source(
+        &self,
+        path: &Path,
+        meta: &Meta,
+    ) -> Result<Arc<dyn SourceFile>, Errno> {
+        let (asked, meta) = (path.to_path_buf(), meta.clone());
+        let opened = self.ask(move |source| source.open(&asked, &meta).map(Arc::from));
+        opened.map_err(|errno| self.stale(path, errno))
+    }
+
+    /// What to return where a file that was looked up cannot be opened: the kernel looks one up again that is gone
+    /// or in another state, and a listing from before must not be the answer then.
+    pub(super) fn stale(&self, path: &Path, errno: Errno) -> Errno {
+        match errno {
+            Errno::NOENT | Errno::STALE => {
+                self.listed.remove(path);
+                Errno::STALE
+            }
+            other => other,
+        }
     }
 
     /// Copies a whole file.
     fn fetch(&self, node: &Node, path: &Path, known: &Known) -> Result<Fetched, Errno> {
         let meta = &known.meta;
-        let asked = path.to_path_buf();
+        let (asked, seen) = (path.to_path_buf(), meta.clone());
         let size_bytes = usize::try_from(meta.size_bytes).map_err(|_| Errno::FBIG)?;
-        let first_bytes = size_bytes.min(PIECE_BYTES);
+        let piece_bytes = self.source.piece_bytes();
+        let first_bytes = size_bytes.min(piece_bytes);
         // One call for most files: what they are, all their bytes, and whether they are still the same.
         let opened = self.ask(move |source| {
-            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked)?);
+            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &seen)?);
             let before = file.look()?;
             let mut data = vec![0; first_bytes];
             let count = file.read_at(0, &mut data)?;
@@ -218,8 +232,7 @@ impl Front {
             let after = file.look()?;
             Ok((file, data, before, after))
         });
-        let (file, data, before, mut after) =
-            opened.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
+        let (file, data, before, mut after) = opened.map_err(|errno| self.stale(path, errno))?;
         if !before.is_same_state(meta) {
             // It has changed since it was looked at. The kernel looks again, once: a program would get the
             // error of a file that changes again until then.
@@ -241,7 +254,7 @@ impl Front {
         }
         let mut done = data.len();
         while done < size_bytes {
-            let bytes = (size_bytes - done).min(PIECE_BYTES);
+            let bytes = (size_bytes - done).min(piece_bytes);
             let data = self.read_source(&file, done as u64, bytes)?;
             if data.len() != bytes {
                 return Ok(Fetched::Direct(file));
