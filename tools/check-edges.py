@@ -34,7 +34,8 @@ EDGES = {
     "wire": ["core"],
     "transport": ["affinity", "core"],
     "fuse": ["affinity"],
-    "source": ["core", "fuse"],
+    # A source that is a bucket is read by the client that tiers in buckets have.
+    "source": ["backends", "core", "fuse"],
     "policy": ["policy-abi"],
     "fs": ["core"],
     "client": ["affinity", "core", "transport", "wire"],

@@ -234,6 +234,7 @@ pub(crate) fn is_unreachable(errno: Errno) -> bool {
             | Errno::SHUTDOWN
             | Errno::NODEV
             | Errno::REMOTEIO
+            | Errno::KEYREJECTED
     )
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A directory as it is, mounted read-only, with copies of what is read on a local disk.
+//! A directory or a prefix of a bucket as it is, mounted read-only, with copies of what is read on a local disk.
 //!
-//! A [`Source`] is asked for names, attributes and bytes, each within a deadline. A [`Cache`] keeps copies
-//! below a directory of its own. [`SourceMount`] is the file system before both
-//! (`docs/adr/0056-source-mounts.md`).
+//! A [`Source`] is asked for names, attributes and bytes, each within a deadline: a [`Directory`] or a [`Bucket`].
+//! A [`Cache`] keeps copies below a directory of its own. [`SourceMount`] is the file system before both
+//! (`docs/adr/0056-source-mounts.md`, `0065-bucket-sources.md`).
 
+mod bucket;
 mod cache;
 mod calls;
 mod directory;
@@ -17,6 +18,7 @@ mod options;
 mod source;
 mod table;
 
+pub use bucket::{Bucket, BucketOwner};
 pub use cache::{Cache, CacheReport, CacheSettings, CacheStatus, evict};
 pub use directory::Directory;
 pub use meta::{Meta, Time};
