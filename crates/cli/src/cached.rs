@@ -33,7 +33,7 @@ pub(crate) fn on_mount(path: &Path, operation: &'static str) -> Result<PathBuf> 
     match attribute(&real, CACHE) {
         Ok(_) => Ok(real),
         Err(errno) if is_elsewhere(errno) => {
-            let reason = "it is on no mount of `terrace mount --source DIR --cache DIR`";
+            let reason = "it is on no mount of `terrace mount --source DIR|URL --cache DIR`";
             Err(Error::invalid(operation, reason).with("path", path.display()).into())
         }
         Err(errno) => Err(failed(errno.into()).into()),

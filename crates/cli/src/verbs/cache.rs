@@ -14,9 +14,9 @@ use crate::context::Context;
 use crate::failure::{Failures, Result};
 use crate::output::{Output, count};
 
-/// Look into the cache of a mounted directory, and drop copies from it
+/// Look into the cache of a mounted directory or bucket, and drop copies from it
 ///
-/// The cache is that of `terrace mount --source DIR --cache DIR`. Its mount is asked over a socket
+/// The cache is that of `terrace mount --source DIR|URL --cache DIR`. Its mount is asked over a socket
 /// in the directory of the cache, which is for the user that mounted, and root.
 #[derive(Args, Debug)]
 pub(crate) struct Cache {

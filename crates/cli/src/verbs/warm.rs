@@ -32,7 +32,7 @@ const FOUND_MAX: usize = 1024;
 /// Longest sleep between two checks for a signal.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// Fill the cache of a mounted directory
+/// Fill the cache of a mounted directory or bucket
 ///
 /// Reads what is below the paths through a mount of `terrace mount --source`, so that its cache
 /// has it before a program needs it. Links are not followed, but for those that are named. A file

@@ -6,6 +6,7 @@ mod ahead;
 mod apps;
 mod away;
 mod background;
+mod buckets;
 mod clients;
 mod companions;
 mod cut_tails;

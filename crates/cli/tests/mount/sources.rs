@@ -16,17 +16,17 @@ use terrace_core::{Clock, SystemClock};
 use crate::scene::{Mountpoint, Scene, wait_until};
 
 /// A directory `source` with some files, and mounts of it with the cache `cache`.
-struct Shown {
-    scene: Scene,
-    source: PathBuf,
+pub(crate) struct Shown {
+    pub(crate) scene: Scene,
+    pub(crate) source: PathBuf,
 }
 
 /// A running mount.
-struct Mounted {
+pub(crate) struct Mounted {
     process: Child,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Whether the kernel reads copies itself.
-    passes: bool,
+    pub(crate) passes: bool,
 }
 
 impl Shown {
@@ -56,7 +56,7 @@ impl Shown {
         file.set_times(FileTimes::new().set_modified(modified)).expect("it is ours");
     }
 
-    fn command(&self, how: &[&str]) -> Command {
+    pub(crate) fn command(&self, how: &[&str]) -> Command {
         let path = self.scene.directory("mnt");
         let source = self.source.to_str().expect("UTF-8");
         let mut command = self.scene.command(["mount", "--json", "-f", "--source", source]);
@@ -64,7 +64,7 @@ impl Shown {
         command
     }
 
-    fn mount(&self, how: &[&str]) -> Mounted {
+    pub(crate) fn mount(&self, how: &[&str]) -> Mounted {
         let mut command = self.command(how);
         command.stdout(Stdio::piped()).stderr(self.scene.log("source"));
         self.started(command.spawn().expect("the binary runs"))
@@ -85,7 +85,7 @@ impl Shown {
     }
 
     /// What a mount that must fail prints.
-    fn refusal(&self, how: &[&str]) -> String {
+    pub(crate) fn refusal(&self, how: &[&str]) -> String {
         let output = self.command(how).output().expect("the binary runs");
         assert!(!output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).expect("it is text")
@@ -93,12 +93,12 @@ impl Shown {
 }
 
 impl Mounted {
-    fn read(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
         fs::read(self.path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     /// How many bytes of a file are in the cache.
-    fn cached_bytes(&self, name: &str) -> u64 {
+    pub(crate) fn cached_bytes(&self, name: &str) -> u64 {
         let mut value = [0; 32];
         let length = rustix::fs::getxattr(self.path.join(name), "user.terrace.cached", &mut value);
         let text = std::str::from_utf8(&value[..length.expect("it has one")]).expect("digits");
@@ -106,7 +106,7 @@ impl Mounted {
     }
 
     /// What `terrace warm` of some names prints, which ends with a status.
-    fn warm(&self, shown: &Shown, status: i32, names: &[&str]) -> (Value, String) {
+    pub(crate) fn warm(&self, shown: &Shown, status: i32, names: &[&str]) -> (Value, String) {
         let paths = names.iter().map(|name| format!("mnt/{name}"));
         let mut command = shown.scene.command(["warm", "--json", "--bandwidth", "1GB/s"]);
         let output = command.args(paths).output().expect("the binary runs");
@@ -116,13 +116,13 @@ impl Mounted {
     }
 
     /// What `terrace cache show` of a path prints.
-    fn status(&self, shown: &Shown, path: &str) -> Value {
+    pub(crate) fn status(&self, shown: &Shown, path: &str) -> Value {
         let text = shown.scene.ok(["cache", "show", "--json", path]);
         serde_json::from_str(&text).expect("JSON")
     }
 
     /// How many files, and how many bytes, `terrace cache evict` of a path drops.
-    fn evict(&self, shown: &Shown, name: &str) -> (u64, u64) {
+    pub(crate) fn evict(&self, shown: &Shown, name: &str) -> (u64, u64) {
         let path = self.path.join(name);
         let path = path.to_str().expect("UTF-8");
         let text = shown.scene.ok(["cache", "evict", "--json", path]);
@@ -131,13 +131,13 @@ impl Mounted {
         (number("files"), number("bytes"))
     }
 
-    fn unmount(mut self) {
+    pub(crate) fn unmount(mut self) {
         rustix::mount::unmount(&self.path, UnmountFlags::empty()).expect("nobody uses it");
         let status = self.process.wait().expect("it ends");
         assert!(status.success(), "{status}");
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it ends");
     }
@@ -151,7 +151,7 @@ impl Drop for Mounted {
     }
 }
 
-fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     (0..bytes as u64).map(|at| (at.wrapping_mul(seed) >> 3) as u8 ^ at as u8).collect()
 }
 

@@ -90,8 +90,9 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 /// mount.fuse3 (package fuse3), which adds `dev` and `suid` where `nodev` and `nosuid` are not given, and
 /// looks for the command in /usr/local/bin and /usr/bin. It prints nothing then, unless it fails or waits.
 ///
-/// With --source no store is needed: the mount shows an existing directory as it is, read-only, and keeps copies of
-/// what is read below --cache, on a fast disk. Then the directory to mount at is the only argument.
+/// With --source no store is needed: the mount shows an existing directory, or what is below the prefix of a bucket
+/// of S3, as it is, read-only, and keeps copies of what is read below --cache, on a fast disk. Then the directory to
+/// mount at is the only argument.
 ///
 /// A mount over the network that comes before its server fails. With `-o retry=TIME` it is tried again for
 /// that time, with `-o bg` in the background and for a week, as mount.nfs does: mount(8) returns with success
@@ -203,7 +204,9 @@ pub(crate) struct Mount {
     /// alone); `name=`, `io=`, `threads=`, `uring=`, `inline=`, `cache=`, `log_file=`, `log_level=`, `metrics=`, `strict`
     /// and `degraded` as the options of the same names; `bg` and `fg` (the default), whether to go on in the
     /// background where no server answers the first attempt; `retry=TIME`, how long to try then, for
-    /// example 90s, or a number of minutes (default: 0 with `fg`, 10000 with `bg`).
+    /// example 90s, or a number of minutes (default: 0 with `fg`, 10000 with `bg`). With --source and a
+    /// bucket also `uid=`, `gid=` (default: those of this process) and `umask=` (default: 0, which leaves the modes 0444
+    /// and 0555).
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 }
@@ -240,6 +243,7 @@ impl Verb for Mount {
   terrace mount --log-file /var/log/files.log terrace://host1,host2:7421/ /mnt/files
   terrace mount --strict terrace://host1/ /mnt/files    sees every write of other clients at once
   terrace mount --source /mnt/nfs/datasets --cache /nvme/terrace /data    a directory as it is, hot files on NVMe
+  terrace mount --source 's3://my-bucket/sets?region=eu-central-1' --cache /nvme/terrace /data    the same of a bucket
   ln -s \"$(command -v terrace)\" /sbin/mount.fuse.terrace    once, for /etc/fstab";
 
     fn run(self, context: &Context) -> Result<()> {

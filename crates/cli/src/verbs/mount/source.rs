@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `terrace mount --source`: a directory as it is, behind a cache.
+//! `terrace mount --source`: a directory or a prefix of a bucket as it is, behind a cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use terrace_backends::object::S3Settings;
 use terrace_core::units::{format_bytes, parse_bytes, parse_duration, show_bytes};
 use terrace_core::{Error, ErrorKind};
 use terrace_fuse::MountOptions;
 use terrace_mount::NAME_DEFAULT;
 use terrace_source::{
-    Cache, CacheSettings, Directory, Source as Shown, SourceMount, SourceOptions,
+    Bucket, BucketOwner, Cache, CacheSettings, Directory, Source as Shown, SourceMount,
+    SourceOptions,
 };
 
 use super::{Io, Mount, PASS, Uring, background, directory, unmount_on, words};
@@ -27,11 +29,20 @@ use crate::service_manager;
 /// Threads by default: each may wait for the source.
 const THREADS: usize = 16;
 
-/// Options of a mount of a directory.
+/// Longest that a request to a bucket takes with its retries, as a part of --deadline in percent: what it failed
+/// with is known then before the deadline ends.
+const REQUEST_PERCENT: u32 = 90;
+/// The same without its part: a signature does not last for ever.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// Options of a mount of a directory or a bucket.
 #[derive(Args, Debug)]
 pub(super) struct Source {
-    /// Show this directory, read-only, in place of a store; needs --cache
-    #[arg(long, value_name = "DIR")]
+    /// Show this directory, or what is below the prefix of a bucket, read-only, in place of a store; needs --cache
+    ///
+    /// A bucket is `s3://BUCKET/PREFIX?KEY=VALUE&KEY=VALUE`, with the keys endpoint, region, credentials and
+    /// profile of `terrace init --tier`; credentials come from the same places.
+    #[arg(long, value_name = "DIR|URL")]
     source: Option<String>,
 
     /// With --source: the most that copies take; default: four fifths of what is free on the device of the cache
@@ -86,11 +97,14 @@ pub(super) fn run(arguments: Mount, context: &Context) -> Result<()> {
         MountOptions { allow_other: is_root, default_permissions: true, ..MountOptions::default() };
     let given: Vec<String> =
         arguments.options.iter().flat_map(|words| words.split(',')).map(Into::into).collect();
+    let mut owner = Owner::default();
     for word in &given {
-        words::apply(word, &mut arguments, &mut mount)?;
+        if !owner.apply(word)? {
+            words::apply(word, &mut arguments, &mut mount)?;
+        }
     }
     refuse_others(&arguments)?;
-    let plan = plan(&arguments, mount)?;
+    let plan = plan(&arguments, mount, &owner)?;
     if arguments.fake {
         return Ok(());
     }
@@ -105,7 +119,49 @@ pub(super) fn run(arguments: Mount, context: &Context) -> Result<()> {
     background::start(&again, &[&directory], is_silent, context)
 }
 
-fn plan(arguments: &Mount, mut mount: MountOptions) -> Result<Plan> {
+/// What `-o` says of the owner of a bucket's files.
+#[derive(Debug, Default)]
+struct Owner {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    umask: Option<u32>,
+}
+
+impl Owner {
+    /// Applies a word; whether it is one of these.
+    fn apply(&mut self, word: &str) -> Result<bool> {
+        let Some((name, value)) = word.split_once('=') else { return Ok(false) };
+        let (place, number) = match name {
+            "uid" => (&mut self.uid, value.parse().ok()),
+            "gid" => (&mut self.gid, value.parse().ok()),
+            "umask" => {
+                let mask = u32::from_str_radix(value, 8).ok();
+                (&mut self.umask, mask.filter(|mask| *mask <= 0o777))
+            }
+            _ => return Ok(false),
+        };
+        if number.is_none() {
+            let reason = "uid and gid are numbers, umask is one to base 8";
+            return Err(Error::invalid("mount", reason).with("option", word).into());
+        }
+        *place = number;
+        Ok(true)
+    }
+
+    fn is_given(&self) -> bool {
+        [self.uid, self.gid, self.umask].iter().any(Option::is_some)
+    }
+
+    fn of_bucket(&self) -> BucketOwner {
+        BucketOwner {
+            uid: self.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+            gid: self.gid.unwrap_or_else(|| rustix::process::getegid().as_raw()),
+            umask: self.umask.unwrap_or(0),
+        }
+    }
+}
+
+fn plan(arguments: &Mount, mut mount: MountOptions, owner: &Owner) -> Result<Plan> {
     let text = arguments.source.source.as_deref().unwrap_or_default();
     let place = match arguments.places.as_slice() {
         [place] => place,
@@ -124,8 +180,20 @@ fn plan(arguments: &Mount, mut mount: MountOptions) -> Result<Plan> {
     };
     let Source { cache_size, ttl, deadline, .. } = &arguments.source;
     let deadline = duration(deadline, SourceOptions::DEADLINE)?;
-    let source = Directory::open_within(Path::new(text), deadline)?;
-    check_places(Path::new(source.target()), Path::new(cache), &directory)?;
+    let source: Arc<dyn Shown> = if S3Settings::is_address(text) {
+        check_places(None, Path::new(cache), &directory)?;
+        let settings = S3Settings::of_address(text)?;
+        let deadline = deadline.min(REQUEST_TIME_MAX) * REQUEST_PERCENT / 100;
+        let settings = S3Settings { deadline, ..settings };
+        Arc::new(Bucket::open(&settings, owner.of_bucket())?)
+    } else if owner.is_given() {
+        let reason = "uid, gid and umask are for buckets: the files of a directory have an owner";
+        return Err(Error::invalid("mount", reason).into());
+    } else {
+        let source = Directory::open_within(Path::new(text), deadline)?;
+        check_places(Some(Path::new(source.target())), Path::new(cache), &directory)?;
+        Arc::new(source)
+    };
     mount.source = source.target().into();
     Ok(Plan {
         cache: CacheSettings {
@@ -133,7 +201,7 @@ fn plan(arguments: &Mount, mut mount: MountOptions) -> Result<Plan> {
             bytes_max: cache_size.as_deref().map(parse_bytes).transpose()?,
             purpose: format!("mount of {} at {}", source.target(), directory.display()),
         },
-        source: Arc::new(source),
+        source,
         options: SourceOptions {
             mount,
             ttl: duration(ttl, SourceOptions::TTL)?,
@@ -166,23 +234,28 @@ fn refuse_others(arguments: &Mount) -> Result<()> {
 }
 
 /// Refuses places that would show or ask each other without end.
-fn check_places(source: &Path, cache: &Path, mountpoint: &Path) -> Result<()> {
+fn check_places(source: Option<&Path>, cache: &Path, mountpoint: &Path) -> Result<()> {
     let cache = absolute(cache)?;
+    let is_in = |path: &Path| source.is_some_and(|source| path.starts_with(source));
+    let is_below = |path: &Path| source.is_some_and(|source| source.starts_with(path));
     let refused = [
-        (cache.starts_with(source), "the cache is in the source"),
-        (source.starts_with(&cache), "the source is in the cache"),
-        (mountpoint.starts_with(source), "the directory to mount at is in the source"),
-        (source.starts_with(mountpoint), "the mount would hide the source"),
+        (is_in(&cache), "the cache is in the source"),
+        (is_below(&cache), "the source is in the cache"),
+        (is_in(mountpoint), "the directory to mount at is in the source"),
+        (is_below(mountpoint), "the mount would hide the source"),
         (mountpoint.starts_with(&cache), "the directory to mount at is in the cache"),
         (cache.starts_with(mountpoint), "the mount would hide the cache"),
     ];
     match refused.into_iter().find(|(is_so, _)| *is_so) {
         None => Ok(()),
-        Some((_, reason)) => Err(Error::invalid("mount", reason)
-            .with("source", source.display())
-            .with("cache", cache.display())
-            .with("directory", mountpoint.display())
-            .into()),
+        Some((_, reason)) => {
+            let mut error = Error::invalid("mount", reason);
+            if let Some(source) = source {
+                error = error.with("source", source.display());
+            }
+            let error = error.with("cache", cache.display());
+            Err(error.with("directory", mountpoint.display()).into())
+        }
     }
 }
 
@@ -277,10 +350,13 @@ fn print_ready(
 fn again(arguments: &Mount) -> Result<Vec<String>> {
     let Source { source, cache_size, ttl, deadline } = &arguments.source;
     let source = source.as_deref().unwrap_or_default();
-    let mut again = vec![
-        format!("--source={}", text(&absolute(source)?)?),
-        format!("--log-level={}", arguments.log_level),
-    ];
+    // A file of credentials in an address is read before the working directory is left.
+    let source = match S3Settings::is_address(source) {
+        true => source.to_string(),
+        false => text(&absolute(source)?)?,
+    };
+    let mut again =
+        vec![format!("--source={source}"), format!("--log-level={}", arguments.log_level)];
     again.extend(arguments.threads.map(|threads| format!("--threads={threads}")));
     if let Some(cache) = &arguments.cache {
         again.push(format!("--cache={}", text(&absolute(cache)?)?));
