@@ -9,6 +9,7 @@ mod names;
 mod null;
 mod rados;
 mod s3;
+mod service;
 mod throttle;
 
 use std::io::IoSlice;

@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{PutMode, UpdateVersion};
 use terrace_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
 
-use super::names;
-use super::record::Record;
-use super::service::{Service, panicked};
 use super::settings::S3Settings;
-use super::upload::Upload;
+use crate::object::service::client::Condition;
+use crate::object::service::failure::panicked;
+use crate::object::service::record::Record;
+use crate::object::service::requests::Service;
+use crate::object::service::upload::Upload;
+use crate::object::service::{Settings, names, object_path};
 
 /// Names that one request lists.
 const PAGE_NAMES: usize = 1000;
@@ -61,7 +62,7 @@ impl Bucket {
     ///
     /// As [`super::S3::open`].
     pub fn open(settings: &S3Settings) -> Result<Self> {
-        let service = Arc::new(Service::open(settings)?);
+        let service = Arc::new(settings.open()?);
         let root = format!("{}{}", service.root, names::CATALOG);
         Ok(Self { service, root })
     }
@@ -72,7 +73,7 @@ impl Bucket {
     }
 
     fn path(&self, name: &str) -> Result<Path> {
-        super::object_path(&format!("{}{name}", self.root))
+        object_path(&format!("{}{name}", self.root))
     }
 
     /// An object; `None` where it is missing.
@@ -100,7 +101,7 @@ impl Bucket {
     ///
     /// What the service says; the object may have been written all the same.
     pub fn create(&self, name: &str, bytes: &Bytes) -> Result<Conditional> {
-        self.write_if(name, bytes, PutMode::Create)
+        self.write_if(name, bytes, Condition::Missing)
     }
 
     /// Writes an object in the place of `before`, and of nothing else. The bytes are those of no other
@@ -110,15 +111,21 @@ impl Bucket {
     ///
     /// What the service says; the object may have been written all the same.
     pub fn replace(&self, name: &str, before: &BucketObject, bytes: &Bytes) -> Result<Conditional> {
-        let version = UpdateVersion { e_tag: before.tag.clone(), version: None };
-        self.write_if(name, bytes, PutMode::Update(version))
+        // Without a tag the condition would be none.
+        let tag = before.tag.clone().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "write an object on a condition")
+                .because("the service gives its objects no tag (ETag)")
+                .with("target", self.target())
+        })?;
+        self.write_if(name, bytes, Condition::Tag(Some(tag)))
     }
 
-    fn write_if(&self, name: &str, bytes: &Bytes, mode: PutMode) -> Result<Conditional> {
+    fn write_if(&self, name: &str, bytes: &Bytes, condition: Condition) -> Result<Conditional> {
         const OPERATION: &str = "write an object on a condition";
         let path = self.path(name)?;
         for attempt in 1.. {
-            let error = match self.service.put_if(OPERATION, &path, bytes.clone(), mode.clone()) {
+            let written = self.service.put_if(OPERATION, &path, bytes.clone(), condition.clone());
+            let error = match written {
                 Ok(Some(_)) => return Ok(Conditional::Done),
                 Ok(None) => {
                     // An earlier try may have been carried out without an answer.

@@ -2,13 +2,9 @@
 //! What an answer of the service means, in words for people. Bodies of answers are not repeated: they
 //! may hold the id of a key.
 
-use std::time::Duration;
-
-use terrace_core::units::format_duration;
 use terrace_core::{Error, ErrorKind};
 
-/// Most of a message that is repeated.
-const MESSAGE_BYTES_MAX: usize = 200;
+use crate::object::service::failure::cut;
 
 /// Paths of a machine's metadata service.
 const METADATA_PATHS: [&str; 2] = ["/latest/api/token", "/latest/meta-data/"];
@@ -59,13 +55,6 @@ pub(super) fn of_changed(operation: &'static str, error: &object_store::Error) -
             .because("the object has been changed since it was looked at");
     }
     of(operation, error)
-}
-
-/// No answer came in time.
-pub(super) fn late(operation: &'static str, deadline: Duration) -> Error {
-    let deadline = format_duration(deadline);
-    Error::new(ErrorKind::Io, operation)
-        .because(format!("the service did not complete the request within {deadline}"))
 }
 
 /// Whether the object of a request is missing, and not its bucket.
@@ -125,16 +114,6 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     Some(inside)
 }
 
-/// One line of bounded length.
-fn cut(text: &str) -> String {
-    let mut end = text.len().min(MESSAGE_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let line: String = text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if end < text.len() { format!("{line}…") } else { line }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,11 +139,5 @@ mod tests {
         assert!(is_missing(&missing("NoSuchKey")));
         assert!(!is_missing(&missing("NoSuchBucket")));
         assert_eq!(of("read", &missing("NoSuchBucket")).kind(), ErrorKind::Io);
-    }
-
-    #[test]
-    fn long_messages_are_cut() {
-        assert_eq!(cut("a\nb"), "a b");
-        assert!(cut(&"é".repeat(200)).len() < 210);
     }
 }

@@ -7,9 +7,12 @@ use bytes::Bytes;
 use object_store::ObjectMeta;
 use terrace_core::{Error, ErrorKind, Result};
 
+use super::client::S3Client;
+use super::failure;
 use super::page::{self, PrefixObject, PrefixPage};
-use super::service::Service;
 use super::settings::S3Settings;
+use crate::object::service::object_path;
+use crate::object::service::requests::Service;
 
 /// Objects below a prefix of a bucket. No request changes anything.
 ///
@@ -17,6 +20,7 @@ use super::settings::S3Settings;
 /// settings.
 pub struct Prefix {
     service: Service,
+    client: S3Client,
 }
 
 impl Prefix {
@@ -26,7 +30,14 @@ impl Prefix {
     ///
     /// `Invalid`, `Denied` (a file of credentials that cannot be read).
     pub fn open(settings: &S3Settings) -> Result<Self> {
-        Ok(Self { service: Service::open(settings)? })
+        let mut opened = None;
+        let place = settings.place();
+        let service = Service::open(place, || {
+            let client = S3Client::open(settings)?;
+            opened = Some(client.clone());
+            Ok(Box::new(client))
+        })?;
+        Ok(Self { service, client: opened.expect("the service has it") })
     }
 
     /// Address in logs and errors.
@@ -36,7 +47,7 @@ impl Prefix {
 
     /// The address of the bucket at its service.
     pub fn bucket_url(&self) -> &str {
-        self.service.bucket_url()
+        self.client.signed.bucket_url()
     }
 
     /// An object; `None` where there is none of this name, or no bucket: the answer does not tell. One request.
@@ -45,7 +56,9 @@ impl Prefix {
     ///
     /// `Denied`; `Invalid` for a name that the client cannot send; what the service says.
     pub fn look(&self, name: &str) -> Result<Option<PrefixObject>> {
-        Ok(self.service.head("look at an object", &self.path(name)?)?.map(|meta| of_meta(&meta)))
+        const OPERATION: &str = "look at an object";
+        let looked = self.client.meta(OPERATION, &self.path(name)?);
+        Ok(self.service.run(OPERATION, looked)?.map(|meta| of_meta(&meta)))
     }
 
     /// Lists what begins with `below`, up to the next `/` behind it, and continues where an earlier page ended. One
@@ -67,7 +80,10 @@ impl Prefix {
             ("prefix", prefix.as_str()),
         ];
         parameters.extend(after.map(|token| ("continuation-token", token)));
-        let body = self.service.get_signed(OPERATION, &parameters)?;
+        let body = self.service.run(OPERATION, async {
+            let asked = self.client.signed.get(&parameters).await;
+            asked.map_err(|error| failure::of(OPERATION, &error))
+        })?;
         page::read(&body, &prefix).ok_or_else(|| {
             Error::new(ErrorKind::Io, OPERATION)
                 .because("the answer is no listing of version 2")
@@ -81,11 +97,14 @@ impl Prefix {
     ///
     /// `Stale` where the object is in another state, `NotFound`; what the service says.
     pub fn read(&self, name: &str, object: &PrefixObject, range: Range<u64>) -> Result<Bytes> {
+        const OPERATION: &str = "read an object";
         let path = self.path(name)?;
-        let (meta, bytes) = self.service.read_tagged(&path, range, object.tag.clone())?;
+        let request = self.client.get_range_of(OPERATION, &path, range.clone(), object.tag.clone());
+        let read = self.service.in_turn(OPERATION, range, request);
+        let (bytes, meta) = self.service.block_on(read)?;
         // A service that gives no tags, or does not heed the condition.
         if of_meta(&meta) != *object {
-            return Err(Error::new(ErrorKind::Stale, "read an object")
+            return Err(Error::new(ErrorKind::Stale, OPERATION)
                 .because("the object has been changed since it was looked at")
                 .with("target", self.target()));
         }
@@ -93,7 +112,7 @@ impl Prefix {
     }
 
     fn path(&self, name: &str) -> Result<object_store::path::Path> {
-        super::object_path(&format!("{}{name}", self.service.root))
+        object_path(&format!("{}{name}", self.service.root))
     }
 }
 

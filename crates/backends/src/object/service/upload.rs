@@ -6,16 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{MultipartUpload, PutPayload};
 use terrace_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
 
-use super::failure;
+use super::client;
+use super::failure::panicked;
 use super::record::Record;
-use super::service::{Service, panicked};
-
-/// Up to this size an object is one request.
-const SINGLE_BYTES_MAX: usize = 16 << 20;
+use super::requests::Service;
 
 /// Shortest part; S3 takes none below 5 MiB but the last.
 const PART_BYTES_MIN: u64 = 8 << 20;
@@ -23,20 +20,17 @@ const PART_BYTES_MIN: u64 = 8 << 20;
 /// Most parts: S3 takes 10,000.
 const PARTS_MAX: u64 = 9_000;
 
-/// Largest object that S3 takes.
-pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 40;
-
 /// Zeros that are written at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 const OPERATION: &str = "write an object";
 
 /// An object that is not visible yet. Dropped, it leaves nothing.
-pub(super) struct Upload {
+pub(crate) struct Upload {
     service: Arc<Service>,
     path: Path,
     /// Its attributes are those of when the first request goes out.
-    pub(super) record: Record,
+    pub(crate) record: Record,
     part_bytes: usize,
     /// Written and not sent.
     waiting: Vec<u8>,
@@ -46,32 +40,35 @@ pub(super) struct Upload {
 
 /// The requests of an object that is sent in parts.
 struct Parts {
-    upload: Box<dyn MultipartUpload>,
+    upload: Box<dyn client::Parts>,
     sending: Vec<JoinHandle<Result<()>>>,
 }
 
 impl Upload {
     /// `size_hint_bytes` is what it will have, where that is known.
-    pub(super) fn new(
+    pub(crate) fn new(
         service: &Arc<Service>,
         path: Path,
         record: Record,
         size_hint_bytes: Option<u64>,
     ) -> Self {
         let least = size_hint_bytes.unwrap_or(0).div_ceil(PARTS_MAX);
+        let single_bytes_max = service.client.limits().single_bytes_max;
+        let whole = size_hint_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let whole = whole.filter(|bytes| *bytes <= single_bytes_max);
         let part_bytes = least.next_multiple_of(1 << 20).max(PART_BYTES_MIN) as usize;
         Self {
             service: Arc::clone(service),
             path,
             record,
             part_bytes,
-            waiting: Vec::new(),
+            waiting: Vec::with_capacity(whole.unwrap_or(0)),
             end_bytes: 0,
             parts: None,
         }
     }
 
-    pub(super) fn end_bytes(&self) -> u64 {
+    pub(crate) fn end_bytes(&self) -> u64 {
         self.end_bytes
     }
 
@@ -80,7 +77,7 @@ impl Upload {
     /// # Errors
     ///
     /// `Unsupported` in front of that; what the service says, of earlier bytes too.
-    pub(super) fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<()> {
         if offset_bytes < self.end_bytes {
             return Err(Error::new(ErrorKind::Unsupported, OPERATION)
                 .because("an object is written as a whole, from front to back")
@@ -93,7 +90,7 @@ impl Upload {
     }
 
     /// Writes zeros up to an end.
-    pub(super) fn grow(&mut self, end_bytes: u64) -> Result<()> {
+    pub(crate) fn grow(&mut self, end_bytes: u64) -> Result<()> {
         while self.end_bytes < end_bytes {
             let count = (end_bytes - self.end_bytes).min(ZEROS.len() as u64) as usize;
             self.push(&ZEROS[..count])?;
@@ -104,7 +101,7 @@ impl Upload {
     fn push(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             let most = match self.parts {
-                None => SINGLE_BYTES_MAX,
+                None => self.service.client.limits().single_bytes_max,
                 Some(_) => self.part_bytes,
             };
             let room = most.saturating_sub(self.waiting.len());
@@ -124,7 +121,7 @@ impl Upload {
     /// Sends what waits in full parts.
     fn send_parts(&mut self) -> Result<()> {
         if self.parts.is_none() {
-            let upload = self.service.begin_parts(&self.path, self.record.to_text())?;
+            let upload = self.service.begin_parts(&self.path, &self.record)?;
             self.parts = Some(Parts { upload, sending: Vec::new() });
         }
         let waiting = Bytes::from(std::mem::take(&mut self.waiting));
@@ -147,26 +144,17 @@ impl Upload {
             sent.map_err(|error| panicked(OPERATION, &error))??;
         }
         let turn = self.service.part_turn();
-        let request = parts.upload.put_part(PutPayload::from_bytes(part));
-        let (deadline, target) = (self.service.deadline, self.service.target.clone());
-        parts.sending.push(self.service.runtime().spawn(async move {
-            let sent = tokio::time::timeout(deadline, request).await;
-            drop(turn);
-            match sent {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(failure::of(OPERATION, &error).with("target", target)),
-                Err(_) => Err(failure::late(OPERATION, deadline).with("target", target)),
-            }
-        }));
+        let request = parts.upload.put(OPERATION, part);
+        parts.sending.push(self.service.send_part(OPERATION, request, turn));
         Ok(())
     }
 
     /// Makes the object: all its bytes are durable when this returns. After an error it may be there
     /// all the same, whole.
-    pub(super) fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self) -> Result<()> {
         if self.parts.is_none() {
             let bytes = Bytes::from(std::mem::take(&mut self.waiting));
-            return self.service.put(OPERATION, &self.path, bytes, Some(self.record.to_text()));
+            return self.service.put(OPERATION, &self.path, bytes, Some(&self.record));
         }
         if !self.waiting.is_empty() {
             let last = Bytes::from(std::mem::take(&mut self.waiting));
@@ -201,7 +189,7 @@ impl Upload {
         let found = self.service.look(OPERATION, &self.path, &self.path)?;
         Ok(found.is_some_and(|(head, _)| {
             head.size_bytes == self.end_bytes
-                && head.metadata.as_deref() == Some(&self.record.to_text())
+                && head.record.as_deref() == Some(&self.record.to_text())
         }))
     }
 }
@@ -217,7 +205,7 @@ impl Drop for Upload {
         // In the background: where the service does not answer, the next listing finds what is left.
         service.run_to_the_end(async move {
             let aborted = tokio::time::timeout(deadline, parts.upload.abort()).await;
-            if !matches!(aborted, Ok(Ok(()))) {
+            if !matches!(aborted, Ok(true)) {
                 tracing::debug!(target_name = %target, %path, "an upload is left to be aborted");
             }
         });

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names of objects in a bucket: below the root `o/NAMESPACE/NAME` for bytes and `a/NAMESPACE/NAME` for
+//! Names of objects of a service: below the root `o/NAMESPACE/NAME` for bytes and `a/NAMESPACE/NAME` for
 //! what was changed of their attributes since. Specified in `docs/formats/s3-tier.md`.
 
 use object_store::path::Path;
 use terrace_core::{Error, Key, Result};
 
-/// Longest name that S3 takes.
+/// Longest name that S3 takes, and others do.
 const NAME_BYTES_MAX: usize = 1024;
 
-pub(super) const OBJECTS: &str = "o/";
-pub(super) const ATTRIBUTES: &str = "a/";
+pub(crate) const OBJECTS: &str = "o/";
+pub(crate) const ATTRIBUTES: &str = "a/";
 /// What the store keeps of its catalog, and its owner.
-pub(super) const CATALOG: &str = "c/";
-pub(super) const SUPERBLOCK: &str = "superblock";
+pub(crate) const CATALOG: &str = "c/";
+pub(crate) const SUPERBLOCK: &str = "superblock";
 
 /// Letters, digits, `_`, `-` and `.` behind the first character stay; other bytes become `=` and two
 /// hexadecimal digits.
-pub(super) fn escape(part: &str) -> String {
+pub(crate) fn escape(part: &str) -> String {
     let mut text = String::with_capacity(part.len());
     for (index, byte) in part.bytes().enumerate() {
         match byte {
@@ -29,7 +29,7 @@ pub(super) fn escape(part: &str) -> String {
 }
 
 /// `None` for what [`escape`] does not write.
-pub(super) fn unescape(text: &str) -> Option<String> {
+pub(crate) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {
@@ -47,16 +47,19 @@ pub(super) fn unescape(text: &str) -> Option<String> {
 }
 
 /// The name of an object, or of its attributes.
-pub(super) fn path(root: &str, kind: &str, key: &Key) -> Result<Path> {
+pub(crate) fn path(root: &str, kind: &str, key: &Key) -> Result<Path> {
     let text = format!("{root}{kind}{}/{}", escape(key.namespace()), escape(key.name()));
     if text.len() > NAME_BYTES_MAX {
-        return Err(Error::invalid("name an object in a bucket", "the name is too long for S3")
-            .with("key", key)
-            .with("name_bytes", text.len())
-            .with("name_bytes_max", NAME_BYTES_MAX));
+        return Err(Error::invalid(
+            "name an object of a service",
+            "the name is too long for a service",
+        )
+        .with("key", key)
+        .with("name_bytes", text.len())
+        .with("name_bytes_max", NAME_BYTES_MAX));
     }
     Path::parse(&text)
-        .map_err(|error| Error::invalid("name an object in a bucket", error.to_string()))
+        .map_err(|error| Error::invalid("name an object of a service", error.to_string()))
 }
 
 #[cfg(test)]

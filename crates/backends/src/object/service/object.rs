@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An object of a bucket: written once through the handle that made it, read by all.
+//! An object of a service: written once through the handle that made it, read by all.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -12,14 +12,14 @@ use terrace_core::{Access, End, Error, ErrorKind, Key, Object, Result, Stat, che
 use super::Shared;
 use super::readahead::LARGE_BYTES;
 use super::record::Record;
-use super::service::lock;
+use super::requests::lock;
 use super::upload::Upload;
 
 /// Bytes of one of the requests that a large read consists of.
 const RANGE_BYTES: u64 = 4 << 20;
 
 /// A handle on an object.
-pub(super) struct S3Object {
+pub(super) struct ServiceObject {
     pub(super) shared: Arc<Shared>,
     pub(super) key: Key,
     pub(super) path: Path,
@@ -37,7 +37,7 @@ pub(super) enum State {
     Failed,
 }
 
-impl S3Object {
+impl ServiceObject {
     fn unsupported<T>(&self, operation: &'static str, reason: &'static str) -> Result<T> {
         Err(Error::new(ErrorKind::Unsupported, operation)
             .because(reason)
@@ -63,7 +63,7 @@ impl S3Object {
         match &mut *lock(&self.state) {
             State::Writing(upload) => write(upload).map_err(|error| error.with("key", &self.key)),
             State::There { .. } => {
-                self.unsupported(OPERATION, "an object of a bucket is written once, as a whole")
+                self.unsupported(OPERATION, "an object of a service is written once, as a whole")
             }
             State::Failed => self.failed(OPERATION),
         }
@@ -108,7 +108,7 @@ impl S3Object {
     }
 }
 
-impl Object for S3Object {
+impl Object for ServiceObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         check_extent(offset_bytes, want as u64)?;
@@ -170,17 +170,17 @@ impl Object for S3Object {
             return Ok(());
         }
         self.write_with(|upload| match upload.end_bytes() > bytes {
-            true => self.unsupported("set length", "an object of a bucket cannot be cut"),
+            true => self.unsupported("set length", "an object of a service cannot be cut"),
             false => upload.grow(bytes),
         })
     }
 
     fn allocate(&self, _: Range<u64>, _: End) -> Result<()> {
-        self.unsupported("allocate", "a bucket reserves no room")
+        self.unsupported("allocate", "the service reserves no room")
     }
 
     fn punch(&self, _: Range<u64>) -> Result<()> {
-        self.unsupported("punch", "an object of a bucket is written once, as a whole")
+        self.unsupported("punch", "an object of a service is written once, as a whole")
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {

@@ -13,14 +13,14 @@ const VERSION: u8 = 1;
 
 /// The attributes of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) created_ns: u64,
-    pub(super) modified_ns: u64,
-    pub(super) identity: Option<Identity>,
+pub(crate) struct Record {
+    pub(crate) created_ns: u64,
+    pub(crate) modified_ns: u64,
+    pub(crate) identity: Option<Identity>,
 }
 
 impl Record {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&self.created_ns.to_le_bytes());
         bytes.extend_from_slice(&self.modified_ns.to_le_bytes());
@@ -34,7 +34,7 @@ impl Record {
     /// # Errors
     ///
     /// `Corrupt`.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt = |reason: &'static str| {
             Error::new(ErrorKind::Corrupt, "read the attributes of an object").because(reason)
         };
@@ -61,14 +61,14 @@ impl Record {
     }
 
     /// For the metadata of an object.
-    pub(super) fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.encode())
     }
 
     /// # Errors
     ///
     /// `Corrupt`.
-    pub(super) fn from_text(text: &str) -> Result<Self> {
+    pub(crate) fn from_text(text: &str) -> Result<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "read the attributes of an object").caused_by(error)
         })?;

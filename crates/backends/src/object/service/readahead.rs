@@ -13,7 +13,7 @@ use bytes::Bytes;
 use object_store::path::Path;
 use terrace_core::Result;
 
-use super::service::lock;
+use super::requests::lock;
 
 /// First and longest window; with many streams at once the longest is shorter.
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
@@ -32,7 +32,7 @@ const AHEAD: usize = 2;
 /// A read of so many bytes is as good as readahead by itself.
 pub(super) const LARGE_BYTES: u64 = 4 << 20;
 
-/// The readers of a bucket.
+/// The readers of a service.
 #[derive(Default)]
 pub(super) struct Readahead {
     /// The one used last at the end.
