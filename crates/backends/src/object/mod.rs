@@ -7,6 +7,7 @@ mod framed;
 mod memory;
 mod names;
 mod null;
+mod opendal;
 mod rados;
 mod s3;
 mod service;
@@ -16,6 +17,7 @@ use std::io::IoSlice;
 
 use terrace_core::{Backend, Key, Op, Open, Reply, Request, Result, Semantics, execute_each};
 
+pub use self::opendal::{Opendal, OpendalService, OpendalSettings};
 pub use faulty::{Effect, FaultPoint, Faults, Faulty, When};
 #[doc(hidden)]
 pub use file::fuzzing;

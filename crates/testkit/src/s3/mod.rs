@@ -2,7 +2,6 @@
 //! A service that speaks S3, in memory: it checks signatures and checksums as the real one does, counts
 //! requests by kind, and injects faults.
 
-mod http;
 mod sign;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +14,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use terrace_core::{Clock, SystemClock};
 
-use self::http::{Answer, Request, decode, encode};
 use self::sign::{Known, hex};
+use crate::http::{self, Answer, Request, decode, encode};
 
 /// What a client needs to know of the service.
 pub const KEY_ID: &str = "AKIDTESTKIT";

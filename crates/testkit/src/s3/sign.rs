@@ -4,7 +4,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use super::http::{Request, encode};
+use crate::http::{Request, encode};
 
 /// Longest that clocks may be apart.
 const SKEW_SECONDS_MAX: u64 = 15 * 60;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! As much of HTTP/1.1 as a client of S3 uses.
+//! As much of HTTP/1.1 as clients of S3 and WebDAV use.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -9,24 +9,24 @@ const BODY_BYTES_MAX: usize = 256 << 20;
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub(super) method: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
     /// As it was sent.
-    pub(super) raw_path: String,
+    pub(crate) raw_path: String,
     /// Decoded, in the order in which they were sent.
-    pub(super) query: Vec<(String, String)>,
+    pub(crate) query: Vec<(String, String)>,
     /// With names in small letters.
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str())
     }
@@ -34,20 +34,20 @@ impl Request {
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
     /// The length in the head; of a request for the head alone it is that of the object.
-    pub(super) length: Option<usize>,
+    pub(crate) length: Option<usize>,
 }
 
 impl Answer {
-    pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, headers: Vec::new(), body: body.into(), length: None }
     }
 
-    pub(super) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
@@ -58,7 +58,7 @@ fn broken(reason: &str) -> io::Error {
 }
 
 /// The next request of a connection; `None` where the client has closed it.
-pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Request>> {
+pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Option<Request>> {
     let mut head = from.take(HEAD_BYTES_MAX);
     let mut line = String::new();
     if head.read_line(&mut line)? == 0 {
@@ -99,7 +99,7 @@ pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Request>> {
 }
 
 /// Writes an answer, of its body only so many bytes.
-pub(super) fn write(to: &mut impl Write, answer: &Answer, body_bytes: usize) -> io::Result<()> {
+pub(crate) fn write(to: &mut impl Write, answer: &Answer, body_bytes: usize) -> io::Result<()> {
     let length = answer.length.unwrap_or(answer.body.len());
     let mut head = format!("HTTP/1.1 {} -\r\ncontent-length: {length}\r\n", answer.status);
     for (name, value) in &answer.headers {
@@ -112,7 +112,7 @@ pub(super) fn write(to: &mut impl Write, answer: &Answer, body_bytes: usize) -> 
 }
 
 /// Encodes what is part of a query.
-pub(super) fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
@@ -125,7 +125,7 @@ pub(super) fn encode(text: &str) -> String {
     encoded
 }
 
-pub(super) fn decode(text: &str) -> Option<String> {
+pub(crate) fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {
