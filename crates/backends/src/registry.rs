@@ -81,6 +81,12 @@ pub const SERVICES: &[ServiceEntry] = &[
         summary: "objects in a pool of Ceph, written in place",
         persistency: Persistency::Shared,
     },
+    ServiceEntry {
+        name: "opendal",
+        summary: "objects in a directory of a WebDAV server, or of any file system",
+        // A server may survive the machine, but no other one can take the tier over safely.
+        persistency: Persistency::Storage,
+    },
 ];
 
 /// Opens the backend called `name`.

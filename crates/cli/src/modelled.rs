@@ -104,7 +104,7 @@ impl Modelled {
                 watermarks: tier.watermarks,
                 // Else it is gone with the process.
                 persistency: match tier.backend.as_str() {
-                    "file" => Persistency::Storage,
+                    "file" | "opendal" => Persistency::Storage,
                     "s3" | "rados" => Persistency::Shared,
                     _ => Persistency::None,
                 },

@@ -40,7 +40,7 @@ impl TierText {
             _ => match service(&path) {
                 Some((backend, named)) => {
                     let named = named.into_iter().filter(|(_, value)| !value.is_empty());
-                    let named = named.map(|(key, value)| (key.to_string(), value.to_string()));
+                    let named = named.map(|(key, value)| (key.to_string(), value));
                     settings.splice(0..0, named);
                     (backend, None)
                 }
@@ -57,13 +57,21 @@ impl TierText {
 }
 
 /// The backend of an address, and the settings that it gives.
-fn service(address: &str) -> Option<(&'static str, [(&'static str, &str); 2])> {
+fn service(address: &str) -> Option<(&'static str, Vec<(&'static str, String)>)> {
     let (scheme, place) = address.split_once("://")?;
     let (first, rest) = place.split_once('/').unwrap_or((place, ""));
     let rest = rest.trim_end_matches('/');
+    let over = |protocol| {
+        let endpoint = format!("{protocol}://{first}");
+        let service = [("service", "webdav".into()), ("endpoint", endpoint), ("root", rest.into())];
+        Some(("opendal", service.into()))
+    };
     match scheme {
-        "s3" => Some(("s3", [("bucket", first), ("prefix", rest)])),
-        "rados" => Some(("rados", [("pool", first), ("namespace", rest)])),
+        "s3" => Some(("s3", vec![("bucket", first.into()), ("prefix", rest.into())])),
+        "rados" => Some(("rados", vec![("pool", first.into()), ("namespace", rest.into())])),
+        "webdav" => over("https"),
+        "webdav+http" => over("http"),
+        "fs" => Some(("opendal", vec![("service", "fs".into()), ("root", place.into())])),
         _ => None,
     }
 }
@@ -92,7 +100,7 @@ fn tier_section(
                 .to_string(),
             _ => value,
         };
-        const TEXTS: [&str; 12] = [
+        const TEXTS: [&str; 14] = [
             "bucket",
             "prefix",
             "endpoint",
@@ -105,6 +113,8 @@ fn tier_section(
             "user",
             "conf",
             "keyring",
+            "service",
+            "root",
         ];
         let is_number = value.parse::<f64>().is_ok() && !TEXTS.contains(&name.as_str());
         let value = if is_number { value.clone() } else { quoted(value) };
@@ -149,6 +159,20 @@ mod tests {
                         namespace = \"7\"\nuser = \"12\"\nkeyring = \"/etc/key\"\n\
                         deadline = \"5s\"\n";
         assert_eq!(text.expect("legal"), expected);
+    }
+
+    #[test]
+    fn a_directory_of_a_service_becomes_its_section() {
+        let section = |text| TierText::read(text).and_then(|tier| tier.section()).expect("legal");
+        let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"opendal\"\nservice = \"webdav\"\n\
+                        endpoint = \"https://host:8443\"\nroot = \"dav/7\"\n\
+                        credentials = \"/etc/dav\"\n";
+        assert_eq!(section("cold=webdav://host:8443/dav/7/,credentials=/etc/dav"), expected);
+        let plain = section("cold=webdav+http://host/t");
+        assert!(plain.contains("endpoint = \"http://host\"\nroot = \"t\"\n"), "{plain}");
+        let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"opendal\"\nservice = \"fs\"\n\
+                        root = \"/mnt/nfs/t\"\ncapacity = \"1TB\"\n";
+        assert_eq!(section("cold=fs:///mnt/nfs/t,capacity=1TB"), expected);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
-use terrace_backends::object::{File, FileSettings, Rados, RadosSettings, S3, S3Settings};
+use terrace_backends::object::{
+    File, FileSettings, Opendal, OpendalSettings, Rados, RadosSettings, S3, S3Settings,
+};
 use terrace_core::{
     Access, Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock, TierBackend,
 };
@@ -74,6 +76,9 @@ fn clear_tier(tier: &TierSettings, store_id: u128) -> Result<()> {
     if let Some(settings) = &tier.rados {
         return remove_tier(|| Rados::open(settings, u64::MAX, false), store_id, Rados::clear);
     }
+    if let Some(settings) = &tier.opendal {
+        return remove_tier(|| Opendal::open(settings, u64::MAX, false), store_id, Opendal::clear);
+    }
     let Some(path) = &tier.path else { return Ok(()) };
     let open = || File::open(path, FileSettings { capacity_bytes: u64::MAX, read_only: false });
     remove_tier(open, store_id, |_| {
@@ -109,6 +114,9 @@ fn init(directory: &Directory, settings_text: &str) -> Result<()> {
         }
         if let Some(pool) = &tier.rados {
             made.empty_pool(pool).map_err(|error| error.with("tier", &tier.name))?;
+        }
+        if let Some(service) = &tier.opendal {
+            made.empty_service(service).map_err(|error| error.with("tier", &tier.name))?;
         }
     }
     if settings.keeps_catalog() {
@@ -176,6 +184,8 @@ enum Thing {
     Bucket(S3Settings),
     /// The same in a namespace of a pool.
     Pool(RadosSettings),
+    /// The same in a directory of a service, which stays.
+    Service(OpendalSettings),
 }
 
 impl Made {
@@ -271,6 +281,23 @@ impl Made {
         Ok(())
     }
 
+    /// Notes a directory of a service in which there must be nothing.
+    pub(crate) fn empty_service(&mut self, settings: &OpendalSettings) -> Result<()> {
+        let service = Opendal::open(settings, u64::MAX, false)?;
+        let found = service.superblock()?;
+        if found.is_some() || !service.is_empty()? {
+            let reason = match found {
+                Some(_) => "the directory holds a tier of a store already",
+                None => "the directory holds files; choose another `root`",
+            };
+            return Err(Error::new(ErrorKind::Exists, OPERATION)
+                .because(reason)
+                .with("target", service.target()));
+        }
+        self.things.push(Thing::Service(settings.clone()));
+        Ok(())
+    }
+
     /// The same for that of the catalog, of which the engine keeps out other processes.
     fn catalog_directory(&mut self, path: &Path) -> Result<()> {
         self.directory(path)?;
@@ -296,7 +323,7 @@ impl Made {
     /// Forgets a directory: it is another one's.
     fn leave(&mut self, path: &Path) {
         self.things.retain(|thing| match thing {
-            Thing::File(_) | Thing::Bucket(_) | Thing::Pool(_) => true,
+            Thing::File(_) | Thing::Bucket(_) | Thing::Pool(_) | Thing::Service(_) => true,
             Thing::Directory(made) | Thing::Contents(made, _) => made != path,
         });
     }
@@ -325,7 +352,11 @@ impl Drop for Made {
                 (Thing::Pool(settings), Some(id)) => {
                     drop(remove_tier(|| Rados::open(&settings, u64::MAX, false), id, Rados::clear));
                 }
-                (Thing::Bucket(_) | Thing::Pool(_), None) => {}
+                (Thing::Service(settings), Some(id)) => {
+                    let open = || Opendal::open(&settings, u64::MAX, false);
+                    drop(remove_tier(open, id, Opendal::clear));
+                }
+                (Thing::Bucket(_) | Thing::Pool(_) | Thing::Service(_), None) => {}
             }
         }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::fs::Access as Permission;
 use terrace_backends::object::{
-    File, FileSettings, FrameKey, Framed, Packing, Rados, RadosSettings, Rates, S3, S3Settings,
-    Throttle, path_below,
+    File, FileSettings, FrameKey, Framed, Opendal, OpendalSettings, Packing, Rados, RadosSettings,
+    Rates, S3, S3Settings, Throttle, path_below,
 };
 use terrace_backends::{Place, open_backend};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result, TierBackend};
@@ -98,6 +98,10 @@ fn open_one(
         let backend = open_pool(pool, tier.figures.capacity_bytes, access)?;
         return framed(tier, throttled(tier, backend, clock));
     }
+    if let Some(service) = &tier.opendal {
+        let backend = open_service(service, tier.figures.capacity_bytes, access)?;
+        return framed(tier, throttled(tier, backend, clock));
+    }
     let place = Place {
         path: tier.path.as_deref(),
         capacity_bytes: tier.figures.capacity_bytes,
@@ -185,6 +189,21 @@ fn open_pool(
     Ok(Arc::new(backend))
 }
 
+/// Opens a directory of a service: one with a superblock, or without files.
+fn open_service(
+    service: &OpendalSettings,
+    capacity_bytes: u64,
+    access: Access,
+) -> Result<Arc<dyn Backend>> {
+    let backend = Opendal::open(service, capacity_bytes, access == Access::Read)?;
+    if backend.superblock()?.is_none() && !backend.is_empty()? {
+        return Err(Error::new(ErrorKind::Denied, "open a tier")
+            .because("the directory holds files, but not those of a tier: choose another `root`")
+            .with("target", backend.target()));
+    }
+    Ok(Arc::new(backend))
+}
+
 fn rates(throttle: &ThrottleSettings) -> Rates {
     Rates {
         latency: throttle.latency,
@@ -196,9 +215,10 @@ fn rates(throttle: &ThrottleSettings) -> Rates {
 
 /// The largest object of a tier that cannot be asked for it; `u64::MAX` where no object is cut because of it.
 fn object_bytes_max(tier: &TierSettings) -> u64 {
-    let below_bytes = match tier.rados {
-        Some(_) => Rados::OBJECT_BYTES_MAX,
-        None => u64::MAX,
+    let below_bytes = match (&tier.rados, &tier.opendal) {
+        (Some(_), _) => Rados::OBJECT_BYTES_MAX,
+        (None, Some(_)) => Opendal::OBJECT_BYTES_MAX,
+        (None, None) => u64::MAX,
     };
     match tier.is_framed() {
         true => Framed::object_bytes_max(below_bytes, tier.encrypt.is_some()),
@@ -212,6 +232,9 @@ fn target(tier: &TierSettings) -> String {
     }
     if let Some(pool) = &tier.rados {
         return pool.target();
+    }
+    if let Some(service) = &tier.opendal {
+        return service.target();
     }
     let path = tier.path.as_ref().map(|path| path.display().to_string());
     format!("{}:{}", tier.backend, path.unwrap_or_default())
@@ -276,7 +299,18 @@ fn check_distinct(tier: &TierSettings, homes: &mut HashMap<PathBuf, String>) -> 
             None => Ok(()),
         };
     }
-    let Some(path) = &tier.path else { return Ok(()) };
+    if let Some(service) = tier.opendal.as_ref().filter(|it| it.endpoint.is_some()) {
+        return match homes.insert(service.target().into(), tier.name.clone()) {
+            Some(other) => {
+                Err(Error::invalid("open a tier", "its directory is also that of a tier")
+                    .with("other", other)
+                    .with("target", service.target()))
+            }
+            None => Ok(()),
+        };
+    }
+    let path = tier.path.as_ref().or(tier.opendal.as_ref().map(|service| &service.root));
+    let Some(path) = path else { return Ok(()) };
     let home = path
         .canonicalize()
         .map_err(|error| Error::from_io("open a tier", error).with("directory", path.display()))?;
@@ -330,6 +364,8 @@ mod tests {
     fn the_bound_of_a_missing_tier_follows_from_its_settings() {
         let text = "[[tier]]\nname = \"fast\"\npath = \"fast\"\n\
                     [[tier]]\nname = \"cold\"\nbackend = \"rados\"\npool = \"p\"\n";
+        let on_service =
+            "[[tier]]\nname = \"fs\"\nbackend = \"opendal\"\nservice = \"fs\"\nroot = \"/x\"\n";
         let bounds = |further: &str| -> Vec<u64> {
             let text = format!("{text}{further}");
             let settings = Settings::parse(&text, "terrace.toml").expect("legal");
@@ -339,5 +375,6 @@ mod tests {
         let framed_bytes = Framed::object_bytes_max(Rados::OBJECT_BYTES_MAX, true);
         assert!(framed_bytes < Rados::OBJECT_BYTES_MAX);
         assert_eq!(bounds("encrypt = \"key\"\n"), [u64::MAX, framed_bytes]);
+        assert_eq!(bounds(on_service)[2], Opendal::OBJECT_BYTES_MAX);
     }
 }

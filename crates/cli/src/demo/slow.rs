@@ -80,7 +80,7 @@ impl Given {
     /// `Invalid` for another form, and for a tier that cannot be slow.
     pub(crate) fn read(text: &str, latency: Option<Duration>) -> Result<Self> {
         let tier = TierText::read(&format!("{NAME}={text}"))?;
-        if matches!(tier.backend.as_str(), "memory" | "null") {
+        if !matches!(tier.backend.as_str(), "file" | "rados" | "s3") {
             let reason = "a directory, a bucket or a pool is expected";
             return Err(Error::invalid("read the slow tier", reason).with("slow", text));
         }

@@ -37,8 +37,10 @@ const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// to the current directory, or `memory:`, or `s3://BUCKET/PREFIX`, with the settings endpoint, region,
 /// credentials (a file), profile and deadline; without a file they are those of the environment or of
 /// ~/.aws/credentials. Or it is `rados://POOL/NAMESPACE`, a pool of Ceph, with the settings user, conf and
-/// keyring (files) and deadline. A store with a bucket needs a tier of another kind before it. A path
-/// with a comma needs --settings FILE.
+/// keyring (files) and deadline. Or it is `webdav://HOST/DIR`, a directory of a WebDAV server over HTTPS
+/// (`webdav+http://` without TLS), with the settings credentials (a file) and deadline, or `fs:///DIR`, one of
+/// a file system without extended attributes; both must exist. A store with a bucket or such a directory needs
+/// a tier of another kind before it. A path with a comma needs --settings FILE.
 #[derive(Args, Debug)]
 pub(crate) struct Init {
     /// Where to make the store; default: --store or TERRACE_STORE
@@ -77,6 +79,8 @@ impl Verb for Init {
       --tier cold=s3://my-bucket/t,region=eu-central-1   a bucket below a directory
   terrace init /srv/t --tier fast=/nvme/t,capacity=200GB \\
       --tier cold=rados://my-pool/t,user=terrace   a pool of Ceph below a directory
+  terrace init /srv/t --tier fast=/nvme/t,capacity=200GB \\
+      --tier cold=webdav://cloud.example.org/dav/t,credentials=/etc/terrace/webdav   a directory of a server
   terrace init ./mine --settings mine.toml         a configuration written by hand";
 
     fn run(self, context: &Context) -> Result<()> {

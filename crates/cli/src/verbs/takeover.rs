@@ -67,7 +67,14 @@ impl Verb for Takeover {
     fn run(self, context: &Context) -> Result<()> {
         let mut bucket = TierText::read(&format!("bucket={}", self.bucket))?;
         if bucket.backend != "s3" {
-            return Err(Error::invalid("take a store over", "s3://BUCKET/PREFIX is expected")
+            let reason = match bucket.backend.as_str() {
+                "opendal" => {
+                    "s3://BUCKET/PREFIX is expected: other services have no conditional write, which a takeover \
+                     needs"
+                }
+                _ => "s3://BUCKET/PREFIX is expected",
+            };
+            return Err(Error::invalid("take a store over", reason)
                 .with("bucket", &self.bucket)
                 .into());
         }

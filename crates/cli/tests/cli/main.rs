@@ -24,6 +24,7 @@ mod live_tunings;
 mod metrics;
 mod network;
 mod objects;
+mod opendal;
 mod outputs;
 mod pairs;
 mod pictures;

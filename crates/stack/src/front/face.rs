@@ -55,9 +55,16 @@ impl Stack {
         if how.semantics.persistency <= self.capability().persistency {
             return Ok(());
         }
+        let reason = match how.semantics.persistency {
+            Persistency::Shared => {
+                "the level shared needs a tier in a bucket (backend s3), and the log of the catalog there: other \
+                 backends have no conditional write"
+            }
+            _ => "neither the tiers nor the catalog can keep what is asked for",
+        };
         Err(self
             .unsupported("open object")
-            .because("neither the tiers nor the catalog can keep what is asked for")
+            .because(reason)
             .with("persistency", how.semantics.persistency))
     }
 

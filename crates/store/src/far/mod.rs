@@ -95,7 +95,13 @@ pub(crate) fn why_none(settings: &Settings) -> &'static str {
     } else if settings.catalog.checkpoint.place != CheckpointPlace::Tier {
         "`checkpoint` in [catalog] names another place than a tier"
     } else if settings.tiers.iter().all(|tier| tier.s3.is_none()) {
-        "no tier is in a bucket"
+        match settings.tiers.iter().any(|tier| tier.opendal.is_some()) {
+            true => {
+                "no tier is in a bucket (backend \"s3\"), and the services of the backend \"opendal\" have no \
+                 conditional write, which the log of the catalog and a takeover need"
+            }
+            false => "no tier is in a bucket",
+        }
     } else {
         "each tier in a bucket is encrypted, and the log of the catalog, which has names, pairs and small \
          files, is not: add a tier in a bucket without `encrypt`"

@@ -93,8 +93,8 @@ fn check_keeping(tier: &TierSettings, section: &Section<'_>) -> Result<()> {
     let reason = if tier.keep_deleted.is_none() {
         return Ok(());
     } else if !tier.is_whole() {
-        "`keep_deleted` needs a tier that takes whole objects: one in a bucket (`bucket`), or one that is \
-         compressed or encrypted; here files are changed in place, so that earlier values do not exist"
+        "`keep_deleted` needs a tier that takes whole objects: one in a bucket (`bucket`) or on a `service`, \
+         or one that is compressed or encrypted; here files are changed in place, so that earlier values do not exist"
     } else if tier.backend == "memory" {
         "a memory tier is gone with its process; no `keep_deleted` is expected"
     } else {
@@ -104,8 +104,12 @@ fn check_keeping(tier: &TierSettings, section: &Section<'_>) -> Result<()> {
 }
 
 /// The key that says where a service is: whether the tier has it, and the service.
-fn service_keys(tier: &TierSettings) -> [(bool, &'static str, &'static str); 2] {
-    [(tier.s3.is_some(), "bucket", "s3"), (tier.rados.is_some(), "pool", "rados")]
+fn service_keys(tier: &TierSettings) -> [(bool, &'static str, &'static str); 3] {
+    [
+        (tier.s3.is_some(), "bucket", "s3"),
+        (tier.rados.is_some(), "pool", "rados"),
+        (tier.opendal.is_some(), "service", "opendal"),
+    ]
 }
 
 fn check_service(tier: &TierSettings, section: &Section<'_>) -> Result<()> {
@@ -151,8 +155,9 @@ fn check_catalog(settings: &Settings, section: &Section<'_>) -> Result<()> {
 
 /// A memory catalog forgets what is in the files of a tier; they would never be removed.
 fn check_forgetting(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
-    let is_kept =
-        |tier: &&TierSettings| tier.path.is_some() || tier.s3.is_some() || tier.rados.is_some();
+    let is_kept = |tier: &&TierSettings| {
+        tier.path.is_some() || service_keys(tier).into_iter().any(|(has, ..)| has)
+    };
     let kept = settings.tiers.iter().find(is_kept);
     match kept {
         Some(tier) if !settings.keeps_catalog() => {
@@ -186,8 +191,9 @@ fn check_persistency(
     let is_shared = settings.tiers.iter().any(|tier| tier.s3.is_some())
         && settings.catalog.checkpoint.place == CheckpointPlace::Tier;
     if asked == Persistency::Shared && !is_shared {
-        let reason = "persistency \"shared\" needs a tier in a bucket, and the catalog's log there: \
-                      no `checkpoint` in [catalog] is expected";
+        let reason = "persistency \"shared\" needs a tier in a bucket (backend \"s3\": other services have \
+                      no conditional write), and the catalog's log there: no `checkpoint` in \
+                      [catalog] is expected";
         return Err(store.wrong("persistency", reason));
     }
     if asked.min(Persistency::Storage) > given {
@@ -214,7 +220,10 @@ fn check_persistency(
 fn check_paths(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
     match paths::collision(&paths::places(settings)) {
         None => Ok(()),
-        Some((Place::Tier(index), reason)) => Err(sections.tiers[index].wrong("path", reason)),
+        Some((Place::Tier(index), reason)) => {
+            let key = if settings.tiers[index].path.is_some() { "path" } else { "root" };
+            Err(sections.tiers[index].wrong(key, reason))
+        }
         Some((Place::Checkpoint, reason)) => Err(sections.catalog.wrong("checkpoint", reason)),
         Some((Place::Trace, reason)) => Err(sections.trace.wrong("path", reason)),
         Some((_, reason)) => Err(sections.catalog.wrong("path", reason)),

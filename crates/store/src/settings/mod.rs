@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use terrace_backends::object::{RadosSettings, S3Settings};
+use terrace_backends::object::{OpendalSettings, RadosSettings, S3Settings};
 use terrace_core::{Error, Figures, Persistency, PostEvents, Result, Watermarks, units};
 
 /// Longest configuration that is read.
@@ -57,7 +57,7 @@ pub struct Settings {
 pub struct TierSettings {
     /// Its name: letters, digits, `_` and `-`.
     pub name: String,
-    /// The backend: `file`, `memory`, `null`, `s3` or `rados`.
+    /// The backend: `file`, `memory`, `null`, `s3`, `rados` or `opendal`.
     pub backend: String,
     /// Where a `file` tier keeps its bytes; `None` for the others.
     pub path: Option<PathBuf>,
@@ -65,6 +65,8 @@ pub struct TierSettings {
     pub s3: Option<S3Settings>,
     /// Where the pool of a `rados` tier is; `None` for the others.
     pub rados: Option<RadosSettings>,
+    /// Where the service of an `opendal` tier is; `None` for the others.
+    pub opendal: Option<OpendalSettings>,
     /// How its objects are compressed; `None` for not at all.
     pub compress: Option<Compress>,
     /// The file with the key by which its objects are encrypted.
@@ -94,7 +96,7 @@ impl TierSettings {
 
     /// Whether it takes whole objects only.
     pub fn is_whole(&self) -> bool {
-        self.s3.is_some() || self.is_framed()
+        self.s3.is_some() || self.opendal.is_some() || self.is_framed()
     }
 }
 

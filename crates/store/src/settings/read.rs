@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use terrace_backends::object::{Packing, RadosSettings, S3Settings};
+use terrace_backends::object::{
+    OpendalService, OpendalSettings, Packing, RadosSettings, S3Settings,
+};
 use terrace_core::{Figures, Persistency, PostEvents, Result, TierIndex, Watermarks, units};
 use toml::Spanned;
 use toml::de::DeTable;
@@ -101,6 +103,7 @@ fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
         path: read_path(section, "path", "fast")?,
         s3: read_bucket(section)?,
         rados: read_pool(section)?,
+        opendal: read_service(section)?,
         compress: read_compress(section)?,
         packed_share: read_packed_share(section)?,
         keep_deleted: section.interval("keep_deleted")?,
@@ -146,8 +149,13 @@ const DEADLINE_MAX: Duration = Duration::from_secs(300);
 fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
     const OWN: [&str; 5] = ["prefix", "endpoint", "region", "credentials", "profile"];
     let Some(bucket) = section.text("bucket", "my-bucket")? else {
+        if section.has("service") {
+            // Which has some of the same keys.
+            return check_alone(section, "bucket", &["prefix", "region", "profile"]).map(|()| None);
+        }
         if section.has("deadline") && !section.has("pool") {
-            let reason = "`deadline` says nothing without `bucket` or `pool`; both are expected";
+            let reason = "`deadline` says nothing without `bucket`, `pool` or `service`; both are \
+                          expected";
             return Err(section.wrong("deadline", reason));
         }
         return check_alone(section, "bucket", &OWN).map(|()| None);
@@ -167,15 +175,8 @@ fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
                      expected, with one `/` between them";
         return Err(section.wrong("prefix", format!("`prefix` is \"{prefix}\"; {right}")));
     }
-    let endpoint = section.text("endpoint", "https://s3.example.org")?;
-    if let Some(right) = endpoint.and_then(S3Settings::refusal_of_endpoint) {
-        return Err(section.wrong("endpoint", format!("`endpoint` is no address; {right}")));
-    }
-    let deadline = section.duration("deadline")?.unwrap_or(S3Settings::DEADLINE);
-    if deadline.is_zero() || deadline > DEADLINE_MAX {
-        let right = "a duration above zero and at most 5min is expected";
-        return Err(section.wrong("deadline", format!("`deadline` is out of bounds; {right}")));
-    }
+    let endpoint = read_endpoint(section, "https://s3.example.org")?;
+    let deadline = read_deadline(section, S3Settings::DEADLINE)?;
     Ok(Some(S3Settings {
         bucket: bucket.into(),
         prefix: prefix.into(),
@@ -184,6 +185,77 @@ fn read_bucket(section: &Section<'_>) -> Result<Option<S3Settings>> {
         credentials: read_path(section, "credentials", "/etc/terrace/s3-credentials")?,
         profile: section.text("profile", "default")?.map(Into::into),
         deadline,
+    }))
+}
+
+/// The address of a service over HTTP.
+fn read_endpoint<'a>(section: &Section<'a>, example: &str) -> Result<Option<&'a str>> {
+    let Some(endpoint) = section.text("endpoint", example)? else { return Ok(None) };
+    if let Some(right) = S3Settings::refusal_of_endpoint(endpoint) {
+        return Err(section.wrong("endpoint", format!("`endpoint` is no address; {right}")));
+    }
+    Ok(Some(endpoint))
+}
+
+fn read_deadline(section: &Section<'_>, default: Duration) -> Result<Duration> {
+    let deadline = section.duration("deadline")?.unwrap_or(default);
+    if deadline.is_zero() || deadline > DEADLINE_MAX {
+        let right = "a duration above zero and at most 5min is expected";
+        return Err(section.wrong("deadline", format!("`deadline` is out of bounds; {right}")));
+    }
+    Ok(deadline)
+}
+
+fn read_service(section: &Section<'_>) -> Result<Option<OpendalSettings>> {
+    let Some(name) = section.text("service", "webdav")? else {
+        return check_alone(section, "service", &["root"]).map(|()| None);
+    };
+    let Some(service) = OpendalService::ALL.into_iter().find(|service| service.name() == name)
+    else {
+        let known = OpendalService::ALL.map(OpendalService::name).join(" or ");
+        let name = name.escape_debug();
+        return Err(
+            section.wrong("service", format!("`service` is \"{name}\"; {known} is expected"))
+        );
+    };
+    let example = match service {
+        OpendalService::Webdav => "terrace/store1",
+        OpendalService::Fs => "/mnt/nfs/terrace",
+    };
+    let root = read_path(section, "root", example)?.ok_or_else(|| {
+        section
+            .wrong("root", "it has no `root`; the directory of the tier, which exists, is expected")
+    })?;
+    let endpoint = read_endpoint(section, "https://cloud.example.org/remote.php/dav/files/me")?;
+    let credentials = read_path(section, "credentials", "/etc/terrace/webdav-credentials")?;
+    match (service, endpoint) {
+        (OpendalService::Webdav, None) => {
+            let reason = "it has no `endpoint`; the address of the WebDAV server is expected";
+            return Err(section.wrong("endpoint", reason));
+        }
+        (OpendalService::Fs, _) if endpoint.is_some() || credentials.is_some() => {
+            let key = if endpoint.is_some() { "endpoint" } else { "credentials" };
+            let reason = format!("a directory of a file system has no `{key}`; none is expected");
+            return Err(section.wrong(key, reason));
+        }
+        _ => {}
+    }
+    if service == OpendalService::Webdav {
+        let is_part =
+            |part: &str| !part.is_empty() && !part.starts_with('.') && part.trim() == part;
+        let text = root.to_str().unwrap_or_default().trim_matches('/');
+        if !text.split('/').all(is_part) || text.contains(['%', '?', '#', '\\']) {
+            let right = "a directory below `endpoint` is expected, such as \"terrace/store1\", as it \
+                         is called and not as a URL";
+            return Err(section.wrong("root", format!("`root` is no directory; {right}")));
+        }
+    }
+    Ok(Some(OpendalSettings {
+        service,
+        endpoint: endpoint.map(Into::into),
+        root,
+        credentials,
+        deadline: read_deadline(section, OpendalSettings::DEADLINE)?,
     }))
 }
 

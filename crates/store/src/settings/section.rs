@@ -42,6 +42,8 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "user",
             "conf",
             "keyring",
+            "service",
+            "root",
             "compress",
             "encrypt",
             "packed_share",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use terrace_backends::object::{RadosSettings, S3Settings};
+use terrace_backends::object::{OpendalSettings, RadosSettings, S3Settings};
 use terrace_core::{Error, ErrorKind, Persistency, PostEvents};
 
 use super::section::SECTIONS;
@@ -96,7 +96,7 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("BUCKETpool = \"p\"", "5:8", &["a s3 tier has no `pool`", "the backend rados"]),
     ("TIERpool = \"p\"", "4:8", &["a file tier has no `pool`", "the backend rados"]),
     ("TIERuser = \"u\"", "4:8", &["says nothing without `pool`"]),
-    ("TIERdeadline = \"5s\"", "4:12", &["without `bucket` or `pool`"]),
+    ("TIERdeadline = \"5s\"", "4:12", &["without `bucket`, `pool` or `service`"]),
     ("POOLnamespace = \"a/b\"", "5:13", &["\"a/b\"", "letters from a to z"]),
     ("POOLuser = \"client.\"", "5:8", &["letters from a to z"]),
     ("POOLkeyring = \"\"", "5:11", &["`keyring` is \"\"", "a path"]),
@@ -104,6 +104,22 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("POOL[catalog]\nengine = \"memory\"\n[store]\npersistency = \"none\"", "6:10", &["memory catalog forgets", "rados tier"]),
     ("POOL[store]\npersistency = \"shared\"", "6:15", &["\"shared\"", "a tier in a bucket"]),
     ("[store]\npersistency = \"shared\"\nTIER", "2:15", &["\"shared\"", "a tier in a bucket"]),
+    // Services.
+    ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"", "1:1", &["no `service`"]),
+    ("[[tier]]\nname = \"t\"\nservice = \"ftp\"", "3:11", &["\"ftp\"", "webdav or fs"]),
+    ("[[tier]]\nname = \"t\"\nservice = \"webdav\"", "1:1", &["no `root`"]),
+    ("TIERroot = \"x\"", "4:8", &["says nothing without `service`"]),
+    ("TIERservice = \"fs\"\nroot = \"/x\"", "4:11", &["a file tier has no `service`", "the backend opendal"]),
+    ("SERVICEpath = \"x\"", "7:8", &["a opendal tier", "no `path`"]),
+    ("SERVICEbucket = \"b\"", "7:10", &["a opendal tier has no `bucket`", "the backend s3"]),
+    ("SERVICEprefix = \"b\"", "7:10", &["says nothing without `bucket`"]),
+    ("SERVICEdeadline = \"6min\"", "7:12", &["at most 5min"]),
+    ("[store]\npersistency = \"shared\"\n[[tier]]\nname = \"f\"\npath = \"f\"\nSERVICE", "2:15", &["\"shared\"", "no conditional write"]),
+    ("SERVICE[catalog]\nengine = \"memory\"\n[store]\npersistency = \"none\"", "8:10", &["memory catalog forgets", "opendal tier"]),
+    ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"webdav\"\nroot = \"x\"", "1:1", &["no `endpoint`"]),
+    ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"webdav\"\nroot = \"a/../b\"\nendpoint = \"https://h\"", "5:8", &["no directory", "below `endpoint`"]),
+    ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"webdav\"\nroot = \"x\"\nendpoint = \"https://me:secret@h\"", "6:12", &["without user and password"]),
+    ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"fs\"\nroot = \"/x\"\nendpoint = \"https://h\"", "6:12", &["has no `endpoint`"]),
     // Tiers.
     ("[[tier]]\npath = \"a\"", "1:1", &["no `name`", "\"fast\""]),
     ("[[tier]]\nname = \"\"\npath = \"a\"", "2:8", &["letters"]),
@@ -201,8 +217,15 @@ const BUCKET: &str = "[[tier]]\nname = \"t\"\nbackend = \"s3\"\nbucket = \"b\"\n
 /// The same in a pool.
 const POOL: &str = "[[tier]]\nname = \"t\"\nbackend = \"rados\"\npool = \"p\"\n";
 
+/// The same on a server.
+const SERVICE: &str = "[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"webdav\"\n\
+                       endpoint = \"https://h/dav\"\nroot = \"t/one\"\n";
+
 fn filled(text: &str) -> String {
-    text.replace("TIER", TIER).replace("BUCKET", BUCKET).replace("POOL", POOL)
+    text.replace("SERVICE", SERVICE)
+        .replace("TIER", TIER)
+        .replace("BUCKET", BUCKET)
+        .replace("POOL", POOL)
 }
 
 fn refusal(text: &str) -> Error {
@@ -279,6 +302,32 @@ fn a_pool_is_read() {
     assert_eq!(pool.keyring, Some(PathBuf::from("/srv/s/key")));
     assert_eq!(pool.configuration, Some(PathBuf::from("/etc/ceph/other.conf")));
     assert_eq!(legal("POOL").tiers[0].rados, Some(RadosSettings::new("p")));
+}
+
+#[test]
+fn a_directory_of_a_service_is_read() {
+    let settings =
+        legal("SERVICEcredentials = \"keys\"\ndeadline = \"5s\"\nkeep_deleted = \"7d\"\n");
+    let expected = OpendalSettings {
+        credentials: Some("keys".into()),
+        deadline: Duration::from_secs(5),
+        ..OpendalSettings::webdav("https://h/dav", "t/one")
+    };
+    assert_eq!(settings.tiers[0].opendal, Some(expected));
+    assert!(settings.tiers[0].is_whole());
+    let resolved = settings.resolved(Path::new("/srv/s")).expect("they are apart");
+    let service = resolved.tiers[0].opendal.clone().expect("it is one");
+    assert_eq!(service.credentials, Some(PathBuf::from("/srv/s/keys")));
+    assert_eq!(service.root, PathBuf::from("t/one"), "it is the server's");
+    let fs = |root: &str| {
+        format!(
+            "TIER[[tier]]\nname = \"cold\"\nbackend = \"opendal\"\nservice = \"fs\"\nroot = \"{root}\"\n"
+        )
+    };
+    let resolved = legal(&fs("cold")).resolved(Path::new("/srv/s")).expect("they are apart");
+    assert_eq!(resolved.tiers[1].opendal, Some(OpendalSettings::fs(Path::new("/srv/s/cold"))));
+    let inside = refusal(&fs("catalog/x")).to_string();
+    assert!(inside.contains("inside that of the catalog"), "{inside}");
 }
 
 #[test]
@@ -406,6 +455,7 @@ fn everything_that_is_said_is_read() {
             path: None,
             s3: None,
             rados: None,
+            opendal: None,
             compress: Some(Compress::Zstd(3)),
             encrypt: Some("cold.key".into()),
             packed_share: 0.25,
