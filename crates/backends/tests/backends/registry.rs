@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Backends are found by name, and what does not fit is refused with what would.
 
-use terrace_backends::{BACKENDS, Place, open_backend};
+use terrace_backends::{BACKENDS, Place, SERVICES, open_backend};
 use terrace_core::{BackendExt, Error, ErrorKind, Key, Open, Semantics};
 
 const NOWHERE: Place<'_> = Place { path: None, capacity_bytes: 1 << 20, read_only: false };
@@ -58,4 +58,29 @@ fn a_place_that_is_read_only_stays_as_it_is() {
     }
     assert_eq!(backend.delete(&key).expect_err("read-only").kind(), ErrorKind::Denied);
     assert_eq!(backend.read_all(&key).expect("reading is allowed"), b"kept");
+}
+
+#[test]
+fn every_backend_is_in_the_reference() {
+    let names = BACKENDS.iter().map(|entry| entry.name);
+    let names: Vec<_> = names.chain(SERVICES.iter().map(|entry| entry.name)).collect();
+    let page = |name: &str| {
+        let file = format!("{}/../../docs/reference/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&file).expect(&file)
+    };
+    let (backends, configuration) = (page("backends.md"), page("configuration.md"));
+    let values = configuration.lines().find(|line| line.starts_with("| `backend` |"));
+    let values = values.expect("a row of [[tier]]");
+    for name in names {
+        let row = format!("| `{name}` |");
+        assert!(
+            backends.contains(&row),
+            "docs/reference/backends.md lacks a row that begins {row}"
+        );
+        let value = format!("`\"{name}\"`");
+        assert!(
+            values.contains(&value),
+            "`backend` in docs/reference/configuration.md lacks {value}"
+        );
+    }
 }
