@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tiers as the command line describes them.
 
+use terrace_backends::{BACKENDS, BackendEntry};
 use terrace_core::{Error, Result};
 
 use crate::address;
@@ -35,17 +36,26 @@ impl TierText {
         };
         let settings = parts.map(setting).collect::<std::result::Result<Vec<_>, _>>()?;
         let mut settings = settings;
-        let (backend, path) = match path.as_str() {
-            "memory:" | "null:" => (path.trim_end_matches(':'), None),
-            _ => match service(&path) {
-                Some((backend, named)) => {
-                    let named = named.into_iter().filter(|(_, value)| !value.is_empty());
-                    let named = named.map(|(key, value)| (key.to_string(), value));
-                    settings.splice(0..0, named);
-                    (backend, None)
-                }
-                None => ("file", Some(path.clone())),
-            },
+        let (backend, path) = match (without_path(&path), service(&path)) {
+            (Some(backend), _) => (backend, None),
+            (None, Some((backend, named))) => {
+                let named = named.into_iter().filter(|(_, value)| !value.is_empty());
+                let named = named.map(|(key, value)| (key.to_string(), value));
+                settings.splice(0..0, named);
+                (backend, None)
+            }
+            (None, None) if is_address(&path) => {
+                let memory = pathless().map(|entry| format!("{}:", entry.name));
+                let services = SCHEMES.iter().map(|scheme| format!("{scheme}://"));
+                let known: Vec<_> = memory.chain(services).collect();
+                let known = known.join(", ");
+                let reason = format!(
+                    "there is no such backend; known are {known}, and directories, \
+                     where ./ in front of a name leaves its colon alone"
+                );
+                return Err(wrong(&reason));
+            }
+            (None, None) => ("file", Some(path.clone())),
         };
         Ok(Self { name, backend: backend.into(), path, settings })
     }
@@ -55,6 +65,27 @@ impl TierText {
         tier_section(&self.name, &self.backend, self.path.as_deref(), &self.settings)
     }
 }
+
+/// The backends that are their name and a colon, because they are in no directory.
+fn pathless() -> impl Iterator<Item = &'static BackendEntry> {
+    BACKENDS.iter().filter(|entry| !entry.needs_path)
+}
+
+/// The backend of an address without a place.
+fn without_path(address: &str) -> Option<&'static str> {
+    let name = address.strip_suffix(':')?;
+    pathless().map(|entry| entry.name).find(|known| *known == name)
+}
+
+/// Whether a text has the form of an address: a word, a colon, and nothing or `//` behind it.
+fn is_address(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else { return false };
+    let is_word = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_word && (rest.is_empty() || rest.starts_with("//"))
+}
+
+/// What addresses of services begin with.
+const SCHEMES: [&str; 5] = ["s3", "rados", "webdav", "webdav+http", "fs"];
 
 /// The backend of an address, and the settings that it gives.
 fn service(address: &str) -> Option<(&'static str, Vec<(&'static str, String)>)> {
@@ -173,6 +204,34 @@ mod tests {
         let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"opendal\"\nservice = \"fs\"\n\
                         root = \"/mnt/nfs/t\"\ncapacity = \"1TB\"\n";
         assert_eq!(section("cold=fs:///mnt/nfs/t,capacity=1TB"), expected);
+    }
+
+    #[test]
+    fn every_backend_without_a_path_is_an_address() {
+        for entry in pathless() {
+            let tier = TierText::read(&format!("ram={}:,capacity=1GB", entry.name)).expect("legal");
+            assert_eq!((tier.backend.as_str(), tier.path), (entry.name, None));
+        }
+    }
+
+    #[test]
+    fn every_scheme_is_an_address_of_a_service() {
+        for scheme in SCHEMES {
+            let tier = TierText::read(&format!("cold={scheme}://place/t")).expect("legal");
+            assert!(tier.path.is_none() && tier.backend != "file", "{scheme}: {tier:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_no_backend_is_no_directory() {
+        for address in ["memroy:", "file:", "gs://bucket/t", "file:///srv/t"] {
+            let error = TierText::read(&format!("ram={address}")).expect_err(address).to_string();
+            assert!(error.contains("memory:, null:, s3://, rados://, webdav://"), "{error}");
+        }
+        for path in ["./memroy:", "/srv/a:b", "a:b", "/srv/s3://x"] {
+            let tier = TierText::read(&format!("disk={path}")).expect(path);
+            assert_eq!((tier.backend.as_str(), tier.path.as_deref()), ("file", Some(path)));
+        }
     }
 
     #[test]
