@@ -382,7 +382,17 @@ impl Stack {
                     let error = Error::new(ErrorKind::Busy, "migrate").because(HELD);
                     return Err(error.with("key", key));
                 }
-                Err(outcome) => return Err(refusal(outcome).with("key", key)),
+                Err(outcome) => {
+                    let error = refusal(outcome).with("key", key);
+                    let promised = entry.persistency();
+                    return Err(match shared.tiers.get(to).filter(|tier| !tier.keeps(promised)) {
+                        Some(tier) if outcome == Outcome::TooWeak => error
+                            .with("promised", promised)
+                            .with("tier", &tier.name)
+                            .with("strongest", tier.capability.persistency),
+                        _ => error,
+                    });
+                }
             }
         }
         Ok(tickets)

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::hooked::{Call, Verdict};
-use crate::common::world::{LONG, World, assert_sound, eventually, key, migrate, outcome_of, put};
+use crate::common::world::{
+    LONG, ROOMY, World, assert_sound, eventually, key, migrate, outcome_of, put,
+};
 use terrace_core::{
-    Backend, BackendExt, Clock, End, ErrorKind, Key, ObjectExt, Open, Outcome, TierIndex,
+    Backend, BackendExt, Clock, End, ErrorKind, Key, ObjectExt, Open, Outcome, Persistency,
+    TierIndex,
 };
 use terrace_stack::report::MoveReport;
 use terrace_stack::{MoveKind, MoveTicket, Stack};
@@ -26,6 +29,18 @@ fn place(stack: &Stack, name: &Key) -> (String, Vec<String>) {
 #[track_caller]
 fn ended(stack: &Stack, tickets: &[MoveTicket]) -> MoveReport {
     stack.wait(tickets[0], LONG).expect("known").expect("ends")
+}
+
+#[test]
+fn a_tier_that_is_too_weak_is_refused_with_both_levels() {
+    let (strong, weak) = (Persistency::Storage, Persistency::None);
+    let world = World::with(&[("ram", ROOMY, weak), ("disk", ROOMY, strong)]);
+    let stack = world.create();
+    put(&stack, &key("kept"), b"bytes");
+    let error = stack.migrate(&key("kept"), FAST, MoveKind::Move, 0, "test").expect_err("too weak");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let text = error.to_string();
+    assert!(text.contains("promised=process tier=ram strongest=none"), "{text}");
 }
 
 #[test]
