@@ -61,8 +61,8 @@ pub(crate) struct Keeping {
     ///
     /// Writes at the level `storage` wait for the device, those at `shared` for a tier in a bucket
     /// and the log of the catalog there. A level that no tier can give is
-    /// refused. Default, and the least: `persistency` in the configuration of the store. The same
-    /// as the axis of --semantics, and before it.
+    /// refused. Default: `process`. The least: `persistency` in the configuration of the store. The
+    /// same as the axis of --semantics, and before it.
     #[arg(long, value_name = "LEVEL", value_parser = ["none", "process", "storage", "shared"])]
     persistency: Option<String>,
 
