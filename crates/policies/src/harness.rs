@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A stack that carries out every action at once, so that tests see only what policies decide.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use terrace_core::{
     Action, ActionKind, Actions, Event, EventKind, Figures, Hint, Key, Outcome, Persistency,
     Placement, Policy, SegmentView, Slot, TierIndex, TierSet, TierView, View,
@@ -69,7 +67,8 @@ pub(crate) struct Harness {
     events: Vec<Event>,
     waiting: Vec<Action>,
     incarnation: u32,
-    hash: DefaultHasher,
+    asked: Vec<String>,
+    name: String,
 }
 
 impl Harness {
@@ -84,13 +83,14 @@ impl Harness {
             events: Vec::new(),
             waiting: Vec::new(),
             incarnation: 0,
-            hash: DefaultHasher::new(),
+            asked: Vec::new(),
+            name: name.into(),
         }
     }
 
-    /// Hash of everything that was asked for.
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash.finish()
+    /// Everything that was asked for, in order, each with its time.
+    pub(crate) fn asked(self) -> Vec<String> {
+        self.asked
     }
 
     pub(crate) fn advance(&mut self, seconds: f64) {
@@ -170,7 +170,7 @@ impl Harness {
         let list = actions.into_list();
         for action in &list {
             self.check(action);
-            format!("{action:?}").hash(&mut self.hash);
+            self.asked.push(format!("at {} ns {action:?}", self.view.now_ns));
         }
         for action in list.clone() {
             self.begin(action);
@@ -268,23 +268,27 @@ impl Harness {
 
     /// What no policy may ask for, whatever happens.
     fn check(&self, action: &Action) {
-        let segment = self.view.segment(action.slot, action.incarnation).expect("it is not stale");
+        let wrong = |what: &str| format!("{} asks for a segment {what}: {action:?}", self.name);
+        let segment = self.view.segment(action.slot, action.incarnation);
+        let segment = segment.unwrap_or_else(|| panic!("{}", wrong("that is gone")));
         let (ActionKind::Move { to } | ActionKind::Promote { to } | ActionKind::Copy { to }) =
             action.kind
         else {
             return;
         };
-        assert!(!segment.is_pinned, "{action:?}");
-        assert!(!segment.is_moving, "{action:?}");
-        assert_ne!(to, segment.tier, "{action:?}");
+        assert!(!segment.is_pinned, "{}", wrong("that is pinned"));
+        assert!(!segment.is_moving, "{}", wrong("whose move waits or runs already"));
+        assert_ne!(to, segment.tier, "{}", wrong("that is there"));
         let is_again = matches!(action.kind, ActionKind::Copy { .. });
-        assert!(!(is_again && segment.copies.contains(to)), "{action:?}");
+        assert!(!(is_again && segment.copies.contains(to)), "{}", wrong("that has a copy there"));
         let tier = &self.view.tiers[to.index()];
-        assert!(tier.is_writable && tier.persistency >= segment.persistency, "{action:?}");
+        assert!(tier.is_writable, "{}", wrong("on a tier that takes nothing"));
+        let is_kept = tier.persistency >= segment.persistency;
+        assert!(is_kept, "{}", wrong("on a tier that keeps less than was promised"));
         // A stack drops clean copies where room is wanted.
         let free_bytes = tier.free_bytes() + tier.copy_bytes;
         let is_free = segment.copies.contains(to) || segment.size_bytes <= free_bytes;
-        assert!(is_free, "{action:?}");
+        assert!(is_free, "{}", wrong("that is larger than the room there"));
     }
 
     fn begin(&mut self, action: Action) {
