@@ -196,6 +196,22 @@ mod tests {
     }
 
     #[test]
+    fn every_policy_is_in_the_lists_of_pages() {
+        for (file, form) in [
+            ("docs/README.md", "[NAME](policies/NAME.md)"),
+            ("docs/policies/README.md", "| [`NAME`](NAME.md) |"),
+            ("docs/reference/configuration.md", "`NAME`"),
+        ] {
+            let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
+            let page = std::fs::read_to_string(&path).expect(&path);
+            for entry in POLICIES {
+                let text = form.replace("NAME", entry.name);
+                assert!(page.contains(&text), "{file} lacks {text}");
+            }
+        }
+    }
+
+    #[test]
     fn every_policy_works_on_a_single_tier() {
         let view = View::new(tiers(&[1000]), 0);
         for entry in POLICIES {
