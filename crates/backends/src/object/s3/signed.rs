@@ -13,7 +13,7 @@ use terrace_core::Result;
 use super::failure;
 use super::settings::{Address, BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, S3Settings, retry_time};
 
-/// A bucket, and who may ask it.
+/// A bucket, with what signs requests to it.
 #[derive(Clone)]
 pub(super) struct Signed {
     store: Arc<AmazonS3>,
