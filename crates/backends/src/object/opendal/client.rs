@@ -323,7 +323,7 @@ impl Inner {
             // The answer to an earlier try may be lost: then it is there already.
             Err(error) if failure::is_without_directory(&error) => {
                 let found = self.stat(path).await.ok().flatten();
-                if !found.is_some_and(|found| found.content_length() == size_bytes) {
+                if found.is_none_or(|found| found.content_length() != size_bytes) {
                     lock(&self.directories).clear();
                     return Err(Error::new(ErrorKind::Io, operation)
                         .because("the object was written, and cannot be renamed")
