@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
 use terrace_backends::object::{
-    File, FileSettings, Opendal, OpendalSettings, Rados, RadosSettings, S3, S3Settings,
+    Bucket, File, FileSettings, Opendal, OpendalSettings, Rados, RadosSettings, S3, S3Settings,
 };
 use terrace_core::{
     Access, Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock, TierBackend,
@@ -18,6 +18,7 @@ use terrace_stack::{Parts, Stack};
 
 use crate::Store;
 use crate::directory::{Directory, sync_directory};
+use crate::far::{self, owner};
 use crate::lock::Lock;
 use crate::settings::{Settings, TierSettings};
 use crate::{policy, tiers};
@@ -46,8 +47,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `Busy` where a process uses the store, `NotFound`, `Corrupt` where its catalog does not say which tiers are
-    /// its own, and what directories and services say.
+    /// `Busy` where a process uses the store, `Stale` where another machine has taken it over, `NotFound`, `Exists`
+    /// where a tier is not one of this store, `Corrupt` where its catalog does not say which store it is, and what
+    /// directories and services say.
     pub fn clear_tiers(directory: &Path) -> Result<()> {
         const OPERATION: &str = "clear the tiers of a store";
         let directory = Directory::of(directory)?;
@@ -61,6 +63,7 @@ impl Store {
                 .because("its catalog has no header")
                 .with("directory", directory.path().display())
         })?;
+        check_owner(&directory, &settings)?;
         for tier in &settings.tiers {
             clear_tier(tier, store_id).map_err(|error| error.with("tier", &tier.name))?;
         }
@@ -68,24 +71,46 @@ impl Store {
     }
 }
 
-/// Clears a tier that is one of this store.
+/// Refuses a store that another machine has taken over.
+fn check_owner(directory: &Directory, settings: &Settings) -> Result<()> {
+    let tier = far::pinned_tier_of(settings, directory.path())?;
+    let (Some((_, bucket)), Some(own)) = (tier, owner::own(directory.path())?) else {
+        return Ok(());
+    };
+    match owner::other_owner(&Bucket::open(bucket)?, &own) {
+        // An earlier call has removed it.
+        Err(error) if error.kind() == ErrorKind::Stale => Ok(()),
+        other => other?.map_or(Ok(()), Err),
+    }
+}
+
+/// Clears a tier of this store.
 fn clear_tier(tier: &TierSettings, store_id: u128) -> Result<()> {
-    if let Some(settings) = &tier.s3 {
-        return remove_tier(|| S3::open(settings, u64::MAX, false), store_id, S3::clear);
+    let (is_cleared, is_empty) = if let Some(settings) = &tier.s3 {
+        let tier = S3::open(settings, u64::MAX, false)?;
+        (clear_own(&tier, store_id, S3::clear)?, tier.is_empty()?)
+    } else if let Some(settings) = &tier.rados {
+        let tier = Rados::open(settings, u64::MAX, false)?;
+        (clear_own(&tier, store_id, Rados::clear)?, tier.is_empty()?)
+    } else if let Some(settings) = &tier.opendal {
+        let tier = Opendal::open(settings, u64::MAX, false)?;
+        (clear_own(&tier, store_id, Opendal::clear)?, tier.is_empty()?)
+    } else {
+        let Some(path) = tier.path.as_ref().filter(|path| path.exists()) else { return Ok(()) };
+        let settings = FileSettings { capacity_bytes: u64::MAX, read_only: false };
+        let tier = File::open(path, settings)?;
+        let is_cleared = clear_own(&tier, store_id, |_| {
+            tiers::clear(path).map_err(|error| {
+                Error::from_io("clear a directory", error).with("directory", path.display())
+            })
+        })?;
+        (is_cleared, tiers::first_entry(path)?.is_none())
+    };
+    match is_cleared || is_empty {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Exists, "clear a tier")
+            .because("it holds something, and no superblock of this store")),
     }
-    if let Some(settings) = &tier.rados {
-        return remove_tier(|| Rados::open(settings, u64::MAX, false), store_id, Rados::clear);
-    }
-    if let Some(settings) = &tier.opendal {
-        return remove_tier(|| Opendal::open(settings, u64::MAX, false), store_id, Opendal::clear);
-    }
-    let Some(path) = &tier.path else { return Ok(()) };
-    let open = || File::open(path, FileSettings { capacity_bytes: u64::MAX, read_only: false });
-    remove_tier(open, store_id, |_| {
-        tiers::clear(path).map_err(|error| {
-            Error::from_io("clear a directory", error).with("directory", path.display())
-        })
-    })
 }
 
 fn init(directory: &Directory, settings_text: &str) -> Result<()> {
@@ -347,14 +372,16 @@ impl Drop for Made {
                 (Thing::Directory(path), _) => drop(fs::remove_dir(path)),
                 (Thing::Contents(path, _claim), _) => drop(tiers::clear(&path)),
                 (Thing::Bucket(settings), Some(id)) => {
-                    drop(remove_tier(|| S3::open(&settings, u64::MAX, false), id, S3::clear));
+                    let tier = S3::open(&settings, u64::MAX, false);
+                    drop(tier.and_then(|tier| clear_own(&tier, id, S3::clear)));
                 }
                 (Thing::Pool(settings), Some(id)) => {
-                    drop(remove_tier(|| Rados::open(&settings, u64::MAX, false), id, Rados::clear));
+                    let tier = Rados::open(&settings, u64::MAX, false);
+                    drop(tier.and_then(|tier| clear_own(&tier, id, Rados::clear)));
                 }
                 (Thing::Service(settings), Some(id)) => {
-                    let open = || Opendal::open(&settings, u64::MAX, false);
-                    drop(remove_tier(open, id, Opendal::clear));
+                    let tier = Opendal::open(&settings, u64::MAX, false);
+                    drop(tier.and_then(|tier| clear_own(&tier, id, Opendal::clear)));
                 }
                 (Thing::Bucket(_) | Thing::Pool(_) | Thing::Service(_), None) => {}
             }
@@ -362,17 +389,16 @@ impl Drop for Made {
     }
 }
 
-/// Clears what a tier keeps, where its superblock is that of the store. Without it nothing of this process is
-/// there: the superblock is the first object that a tier has, and a conditional write made it.
-fn remove_tier<T: TierBackend>(
-    open: impl FnOnce() -> Result<T>,
+/// Clears what a tier keeps, where its superblock is that of the store; whether it is. Without it nothing of this
+/// process is there: the superblock is the first object that a tier has, and a conditional write made it.
+fn clear_own<T: TierBackend>(
+    tier: &T,
     store_id: u128,
     clear: impl FnOnce(&T) -> Result<()>,
-) -> Result<()> {
-    let tier = open()?;
+) -> Result<bool> {
     match tier.superblock()? {
-        Some(found) if found.store_id == store_id => clear(&tier),
-        _ => Ok(()),
+        Some(found) if found.store_id == store_id => clear(tier).map(|()| true),
+        _ => Ok(false),
     }
 }
 

@@ -341,10 +341,12 @@ pub(crate) fn is_tier(path: &Path) -> bool {
     File::open(path, settings).and_then(|tier| tier.superblock()).is_ok_and(|it| it.is_some())
 }
 
-/// Removes what is in a directory that was as good as new.
+/// Removes what is in a directory that was as good as new, what says whose it is at the end.
 pub(crate) fn clear(path: &Path) -> std::io::Result<()> {
-    for entry in path.read_dir()? {
-        let entry = entry?;
+    let mut entries = path.read_dir()?.collect::<std::io::Result<Vec<_>>>()?;
+    // Directories have the objects.
+    entries.sort_by_key(|entry| !entry.file_type().is_ok_and(|it| it.is_dir()));
+    for entry in entries {
         if entry.file_name() == LOST_AND_FOUND {
             continue;
         }

@@ -78,6 +78,9 @@ pub(crate) struct Finished {
 pub(crate) fn run(options: &Options) -> Result<Finished> {
     let clock = SystemClock::default();
     let place = Place::prepare(&options.dir)?;
+    if matches!(options.slow, Slow::Given(_)) {
+        place.note_elsewhere()?;
+    }
     let partdiff = partdiff::Settings {
         dimension: options.dimension,
         checkpoints: options.checkpoints,
@@ -88,9 +91,6 @@ pub(crate) fn run(options: &Options) -> Result<Finished> {
     let runner = Runner { place: &place, bars: MultiProgress::new() };
     let runs = runner.run_all(&plans)?;
     let blocks = runner.run_blocks(&plans)?;
-    if matches!(options.slow, Slow::Given(_)) {
-        place.note_elsewhere()?;
-    }
     place.keep_store(KEPT)?;
 
     let report = DemoReport {

@@ -45,12 +45,7 @@ impl Place {
                         .with("store", place.kept_store().display()));
                 }
                 if place.elsewhere().exists() {
-                    slow::empty(&place.kept_store()).map_err(|error| {
-                        Error::new(error.kind(), "remove the store of the demo before")
-                            .because("its slow tier could not be emptied; --dir chooses another")
-                            .with("store", place.kept_store().display())
-                            .caused_by(error)
-                    })?;
+                    place.empty_elsewhere()?;
                 }
                 fs::remove_dir_all(dir).map_err(explain)?;
             }
@@ -91,12 +86,27 @@ impl Place {
         self.dir.join("store")
     }
 
-    /// Is there where the store that stays has files outside the directory.
+    /// Removes what the stores of an earlier demo, which may have failed, have outside the directory.
+    fn empty_elsewhere(&self) -> Result<()> {
+        let runs = fs::read_dir(self.runs()).into_iter().flatten().flatten();
+        let stores = runs.map(|run| run.path()).chain([self.kept_store()]);
+        for store in stores.filter(|store| store.join("terrace.toml").exists()) {
+            slow::empty(&store).map_err(|error| {
+                Error::new(error.kind(), "remove a store of the demo before")
+                    .because("its slow tier could not be emptied; --dir chooses another directory")
+                    .with("store", store.display())
+                    .caused_by(error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Is there where stores have files outside the directory.
     pub(super) fn elsewhere(&self) -> PathBuf {
         self.dir.join(".slow-tier-elsewhere")
     }
 
-    /// Notes that the store that stays has files elsewhere.
+    /// Notes that stores have files elsewhere.
     pub(super) fn note_elsewhere(&self) -> Result<()> {
         fs::write(self.elsewhere(), "The next demo in this directory removes them.\n")
             .map_err(|error| Error::from_io("note the slow tier", error))

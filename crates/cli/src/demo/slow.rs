@@ -155,8 +155,12 @@ pub(super) fn empty(store: &Path) -> Result<()> {
     let settings = Settings::read(&store.join("terrace.toml"))?;
     for path in settings.tiers.iter().filter_map(|tier| tier.path.as_ref()) {
         let path = store.join(path);
-        fs::remove_dir(&path)
-            .map_err(|error| Error::from_io("clean up", error).with("dir", path.display()))?;
+        match fs::remove_dir(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::from_io("clean up", error).with("dir", path.display()));
+            }
+            _ => {}
+        }
         // That of this demo, where no other store has a part in it.
         let _ = path.parent().map(fs::remove_dir);
     }

@@ -194,8 +194,11 @@ impl Bucket {
     ///
     /// What the service says.
     pub fn reader(&self, name: &str) -> Result<Option<BucketReader>> {
+        const OPERATION: &str = "read an object";
         let path = self.path(name)?;
-        let Some((head, _)) = self.service.look("read an object", &path, &path)? else {
+        let Some(head) = self.service.head(OPERATION, &path)? else {
+            // An answer with a body tells a missing object from a missing bucket.
+            self.service.get_tagged(OPERATION, &path)?;
             return Ok(None);
         };
         let service = Arc::clone(&self.service);

@@ -139,6 +139,11 @@ impl Service {
         self.run(operation, both)
     }
 
+    /// What an object is like; `None` where it is missing, or what it is kept in is, where the answer does not tell.
+    pub(crate) fn head(&self, operation: &'static str, path: &Path) -> Result<Option<Head>> {
+        self.run(operation, self.client.head(operation, path))
+    }
+
     /// Begins to read a range; what is returned gives its bytes, all of them or an error.
     pub(crate) fn begin_range(
         &self,

@@ -186,8 +186,8 @@ impl Upload {
 
     /// Whether the object is there as it was written.
     fn is_there(&self) -> Result<bool> {
-        let found = self.service.look(OPERATION, &self.path, &self.path)?;
-        Ok(found.is_some_and(|(head, _)| {
+        let found = self.service.head(OPERATION, &self.path)?;
+        Ok(found.is_some_and(|head| {
             head.size_bytes == self.end_bytes
                 && head.record.as_deref() == Some(&self.record.to_text())
         }))
