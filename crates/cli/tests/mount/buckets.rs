@@ -383,6 +383,7 @@ fn a_bucket_is_mounted_in_the_background() {
     ]);
     let _mounted = crate::scene::Mountpoint(path.clone());
     assert!(text.contains("mounted s3://bucket/sets at"), "{text}");
+    assert_eq!(bucket.counts(), [("LIST", 3)].into(), "that of the first process is one more");
     assert_eq!(fs::read(path.join("small")).expect("it is there"), b"small file");
     let mounts = fs::read_to_string("/proc/mounts").expect("readable");
     assert!(mounts.lines().any(|line| line.starts_with("s3://bucket/sets ")), "{mounts}");
