@@ -242,7 +242,7 @@ fn inside(raw_path: &str) -> Option<String> {
     (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_matches('/').into())
 }
 
-/// The collection of a path, and whether it is one.
+/// The path of the collection that a path is in.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }
