@@ -107,7 +107,9 @@ fn the_slow_tier_can_be_a_bucket_and_leaves_nothing_in_it() {
     found(&demo(&dir, &["--slow", &slow]));
     let after = parts(&server);
     assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
-    // A simulated tier again.
+    // As one that failed leaves it; then a simulated tier again.
+    fs::create_dir(dir.join("runs")).expect("made");
+    fs::rename(dir.join("store"), dir.join("runs/lru-on")).expect("moved");
     found(&demo(&dir, &[]));
     assert_eq!(server.names(), Vec::<String>::new());
 }

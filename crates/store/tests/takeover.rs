@@ -499,6 +499,29 @@ fn a_takeover_with_wrong_settings_fences_nothing() {
 }
 
 #[test]
+fn the_files_of_a_store_that_was_taken_over_are_not_cleared() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    store.close().expect("closed");
+    drop(store);
+    world.take_over("b").expect("taken over");
+    let refused = Store::clear_tiers(&world.path("a")).expect_err("it is another machine's");
+    assert_eq!(refused.kind(), ErrorKind::Stale, "{}", refused.chain());
+    let store = world.open("b").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    assert_eq!(
+        Store::clear_tiers(&world.path("b")).expect_err("it is open").kind(),
+        ErrorKind::Busy
+    );
+    store.close().expect("closed");
+    drop(store);
+    for _ in 0..2 {
+        Store::clear_tiers(&world.path("b")).expect("cleared, also again");
+        assert_eq!(world.server.names(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn a_further_bucket_does_not_move_the_log() {
     let (world, store) = World::made();
     let section = world.bucket().replace("\"cold\"", "\"colder\"").replace("\"s\"", "\"s2\"");

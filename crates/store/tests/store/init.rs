@@ -91,3 +91,29 @@ fn a_failed_init_removes_its_own_tier() {
     world.init("store", &["one", "two"]).expect("made");
     open(&world.path("store")).close().expect("closed");
 }
+
+#[test]
+fn a_tier_that_is_not_of_the_store_is_not_cleared() {
+    let world = World::new();
+    world.init("mine", &["cold"]).expect("made");
+    world.init("other", &["other"]).expect("made");
+    for name in ["mine", "other"] {
+        open(&world.path(name)).close().expect("closed");
+    }
+    // As after a mistake in the configuration.
+    let file = world.path("mine").join("terrace.toml");
+    let text = std::fs::read_to_string(&file).expect("read");
+    let swapped = text.replace("prefix = \"cold\"", "prefix = \"other\"");
+    std::fs::write(&file, swapped).expect("written");
+    let before = world.server.names();
+    let refused = Store::clear_tiers(&world.path("mine")).expect_err("it is another one's");
+    assert!(matches!(refused.kind(), ErrorKind::Exists | ErrorKind::Stale), "{}", refused.chain());
+    assert_eq!(world.server.names(), before);
+    // A directory that lost its superblock, and not its files.
+    let fast = world.path("other").join("fast");
+    std::fs::remove_file(fast.join(".terrace-superblock")).expect("removed");
+    std::fs::write(fast.join("left"), b"").expect("written");
+    let refused = Store::clear_tiers(&world.path("other")).expect_err("whose is it?");
+    assert_eq!(refused.kind(), ErrorKind::Exists, "{}", refused.chain());
+    assert!(fast.join("left").exists());
+}
