@@ -42,6 +42,8 @@ pub(crate) struct Known {
     pub(crate) looked_ns: u64,
     /// From an earlier time, as the source did not answer.
     pub(crate) is_recalled: bool,
+    /// A read found another state: the next lookup asks the source, whatever is left of the time to live.
+    pub(crate) is_refuted: bool,
 }
 
 impl Node {
@@ -75,6 +77,11 @@ impl Node {
 
     pub(crate) fn set_known(&self, known: Known) {
         *lock(&self.known) = known;
+    }
+
+    /// Notes that a read found another state than the one that is known.
+    pub(crate) fn refute(&self) {
+        lock(&self.known).is_refuted = true;
     }
 
     /// The directory that it was found in; none for the root.
@@ -190,7 +197,7 @@ mod tests {
             changed: (0, 0),
             etag: None,
         };
-        Known { meta, looked_ns: 0, is_recalled: false }
+        Known { meta, looked_ns: 0, is_recalled: false, is_refuted: false }
     }
 
     const FILE: u32 = 0o100_000;

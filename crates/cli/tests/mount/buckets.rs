@@ -202,6 +202,31 @@ fn a_change_within_the_time_to_live_is_met_by_the_open() {
 }
 
 #[test]
+fn a_change_of_a_large_object_within_the_time_to_live_fails_one_read() {
+    let Some(bucket) = Bucket::new() else { return };
+    let (old, new) = (pattern(12 << 20, 5), pattern(12 << 20, 6));
+    for name in ["listed", "looked", "gone"] {
+        bucket.put(&format!("large/{name}"), &old);
+    }
+    let mounted = bucket.mount(&["--ttl", "1d"]);
+    let read = |name: &str| fs::read(mounted.path.join("large").join(name));
+    fs::metadata(mounted.path.join("large/looked")).expect("it is there");
+    assert_eq!(listed(&mounted, "large"), ["gone", "listed", "looked"]);
+    for name in ["listed", "looked"] {
+        bucket.put(&format!("large/{name}"), &new);
+    }
+    bucket.server.remove("sets/large/gone");
+    // No request of an open shows the change: the read does, and the next open sees it.
+    for name in ["listed", "looked", "gone"] {
+        let refused = read(name).expect_err("another state");
+        assert_eq!(refused.raw_os_error(), Some(Errno::STALE.raw_os_error()), "{name}");
+    }
+    assert!(read("listed").expect("the new state") == new);
+    assert!(read("looked").expect("the new state") == new);
+    assert_eq!(read("gone").expect_err("it has gone").kind(), ErrorKind::NotFound);
+}
+
+#[test]
 fn a_vanished_object_is_not_found() {
     let Some(bucket) = Bucket::new() else { return };
     let large = pattern(12 << 20, 5);

@@ -182,7 +182,11 @@ fn fetch(
     length: usize,
 ) -> Result<Fetched, Errno> {
     let mut bytes = vec![0; length];
-    let read = file.read_at(offset_bytes, &mut bytes)?;
+    let read = file.read_at(offset_bytes, &mut bytes).inspect_err(|errno| {
+        if *errno == Errno::STALE {
+            blocks.set_stale();
+        }
+    })?;
     // After the read: each change before it has changed the state by now.
     let found = file.look()?;
     let is_same = found.is_same_state(blocks.meta());

@@ -57,7 +57,12 @@ mod tests {
     #[test]
     fn what_was_listed_last_is_found_in_bounded_memory() {
         let meta = Meta::of(&rustix::fs::stat("/").expect("root"));
-        let known = |looked_ns| Known { meta: meta.clone(), looked_ns, is_recalled: false };
+        let known = |looked_ns| Known {
+            meta: meta.clone(),
+            looked_ns,
+            is_recalled: false,
+            is_refuted: false,
+        };
         let path = |number: usize| PathBuf::from(number.to_string());
         let listed = Listed::default();
         for number in 0..=2 * GENERATION_MAX {

@@ -85,7 +85,7 @@ impl Front {
             source: Arc::clone(source),
             cache: Arc::clone(cache),
             calls,
-            nodes: Nodes::new(Known { meta, looked_ns, is_recalled }),
+            nodes: Nodes::new(Known { meta, looked_ns, is_recalled, is_refuted: false }),
             files: Table::default(),
             directories: Table::default(),
             passthrough: passthrough.filter(|_| options.passes_through),
@@ -115,7 +115,12 @@ impl Front {
     fn look(&self, path: &Path) -> Result<Known, Errno> {
         let recall = || {
             let (meta, _) = self.cache.recall(path)?;
-            Some(Known { meta, looked_ns: self.clock.now_ns(), is_recalled: true })
+            Some(Known {
+                meta,
+                looked_ns: self.clock.now_ns(),
+                is_recalled: true,
+                is_refuted: false,
+            })
         };
         // A source that did not answer a moment ago is asked in the background where there is a copy.
         if self.calls.is_suspect()
@@ -135,7 +140,7 @@ impl Front {
         match self.ask(move |source| source.look(&asked)) {
             Ok(meta) => {
                 self.cache.void_other(path, Some(&meta));
-                Ok(Known { meta, looked_ns, is_recalled: false })
+                Ok(Known { meta, looked_ns, is_recalled: false, is_refuted: false })
             }
             Err(errno) if may_be_unreachable(errno) => {
                 if errno == Errno::IO {
@@ -190,10 +195,13 @@ impl Front {
     /// # Errors
     ///
     /// `ESTALE` where its name leads to something else by now, or to another state of a file that was looked
-    /// up a while ago: the kernel looks the name up again then. It does so once for each system call, so a file
+    /// up a while ago, and where a read found another state: the kernel looks the name up again then. It does so once for each system call, so a file
     /// that changes all the time is what it was at that lookup.
     fn fresh(&self, node: &Node) -> Result<Known, Errno> {
         let known = node.known();
+        if known.is_refuted {
+            return Err(Errno::STALE);
+        }
         if !self.left(&known).is_zero() {
             return Ok(known);
         }

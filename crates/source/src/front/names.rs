@@ -100,7 +100,12 @@ impl Front {
         state.before += state.page.len() as u64;
         for name in &page {
             if let Some(meta) = &name.meta {
-                let known = Known { meta: (**meta).clone(), looked_ns, is_recalled: false };
+                let known = Known {
+                    meta: (**meta).clone(),
+                    looked_ns,
+                    is_recalled: false,
+                    is_refuted: false,
+                };
                 self.listed.add(state.path.join(OsStr::from_bytes(&name.name)), known);
             }
         }

@@ -137,7 +137,14 @@ impl Front {
         match read {
             Ok(data) => reply.data(&data),
             Err(errno) => {
-                tracing::debug!(%errno, path = %open.node.0.path().display(), "a read failed");
+                let node = &open.node.0;
+                let path = node.path();
+                if errno == Errno::STALE {
+                    // The kernel repeats an open, and no read: the next open must not find the old state.
+                    self.listed.remove(&path);
+                    node.refute();
+                }
+                tracing::debug!(%errno, path = %path.display(), "a read failed");
                 reply.error(errno);
             }
         }
