@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use terrace_core::{Error, ErrorKind, Result};
 
@@ -35,7 +35,7 @@ pub struct S3Settings {
     /// What the names of all objects begin with, without `/` at either end; empty for none.
     pub prefix: String,
     /// `http://` or `https://`, a host, and a port where it is not the usual one; `None` for that of
-    /// Amazon, or of the variable `AWS_ENDPOINT_URL`.
+    /// Amazon, or of the variable `AWS_ENDPOINT_URL_S3`, else `AWS_ENDPOINT_URL`.
     pub endpoint: Option<String>,
     /// The region; `None` for that of the variable `AWS_REGION`, else `us-east-1`.
     pub region: Option<String>,
@@ -76,7 +76,9 @@ impl S3Settings {
         let wrong = |reason: &str| {
             let form = "s3://BUCKET/PREFIX?endpoint=URL&region=NAME is expected";
             let reason = format!("{reason}; {form}");
-            Error::invalid("read the address of a bucket", reason).with("address", text)
+            let error = Error::invalid("read the address of a bucket", reason);
+            // It may have a password.
+            if text.contains('@') { error } else { error.with("address", text) }
         };
         let place = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it is no address of S3"))?;
         // A prefix that has a comma is followed by `?`.
@@ -170,7 +172,11 @@ impl S3Settings {
     ///
     /// `Invalid` for a setting that means nothing, `Denied` for a profile that there is not.
     pub(super) fn build(&self) -> Result<(AmazonS3, Address)> {
-        let mut builder = AmazonS3Builder::from_env()
+        self.build_from(AmazonS3Builder::from_env())
+    }
+
+    fn build_from(&self, environment: AmazonS3Builder) -> Result<(AmazonS3, Address)> {
+        let mut builder = environment
             .with_bucket_name(&self.bucket)
             .with_client_options(self.options())
             .with_disable_bulk_delete(true)
@@ -183,9 +189,6 @@ impl S3Settings {
                 max_retries: RETRIES_MAX,
                 retry_timeout: retry_time(self.deadline),
             });
-        if let Some(endpoint) = &self.endpoint {
-            builder = builder.with_endpoint(endpoint);
-        }
         if let Some(region) = &self.region {
             builder = builder.with_region(region);
         }
@@ -196,11 +199,21 @@ impl S3Settings {
                 builder = builder.with_token(token);
             }
         }
-        let value = |key| builder.get_config_value(&key);
-        let region = value(object_store::aws::AmazonS3ConfigKey::Region);
-        let region = region.unwrap_or_else(|| "us-east-1".into());
-        let endpoint = value(object_store::aws::AmazonS3ConfigKey::Endpoint)
-            .unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+        let region = value(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".into());
+        let endpoint = self.endpoint.clone();
+        let endpoint = endpoint.or_else(|| value(AmazonS3ConfigKey::S3Endpoint));
+        let endpoint = endpoint.or_else(|| value(AmazonS3ConfigKey::Endpoint));
+        if let Some(reason) = endpoint.as_deref().and_then(Self::refusal_of_endpoint) {
+            // The value is not repeated: it may have a password.
+            let reason = format!("the endpoint (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL): {reason}");
+            return Err(Error::invalid(OPERATION, reason).with("target", self.target()));
+        }
+        let endpoint = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        // The client and the signed requests go to one address, whatever the environment has besides.
+        let builder = builder
+            .with_config(AmazonS3ConfigKey::S3Endpoint, &endpoint)
+            .with_virtual_hosted_style_request(false);
         let bucket_url = format!("{}/{}", endpoint.trim_end_matches('/'), self.bucket);
         let store = builder.build().map_err(|error| {
             Error::invalid(OPERATION, error.to_string()).with("target", self.target())
@@ -321,6 +334,53 @@ mod tests {
     }
 
     #[test]
+    fn all_requests_go_to_the_endpoint_of_the_settings() {
+        use object_store::client::{HttpRequest, HttpRequestBody};
+        use object_store::signer::Signer;
+        crate::object::service::requests::choose_cryptography();
+        let keys = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(keys.path(), "[default]\naws_access_key_id=A\naws_secret_access_key=B\n")
+            .expect("room");
+        let of = |endpoint: Option<&str>| S3Settings {
+            endpoint: endpoint.map(Into::into),
+            credentials: Some(keys.path().into()),
+            ..S3Settings::new("bucket")
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        // Of a request of the client, and of those that are signed here.
+        let urls = |settings: &S3Settings, environment: &[(AmazonS3ConfigKey, &str)]| {
+            let builder =
+                environment.iter().fold(AmazonS3Builder::new(), |builder, (key, value)| {
+                    builder.with_config(*key, *value)
+                });
+            let (store, address) = settings.build_from(builder)?;
+            let path = object_store::path::Path::from("object");
+            let method = HttpRequest::new(HttpRequestBody::empty()).method().clone();
+            let signed = store.signed_url(method, &path, Duration::from_secs(1));
+            let url = runtime.block_on(signed).expect("a request");
+            let url =
+                url.as_str().split_once("/object?").expect("the object is in it").0.to_string();
+            Ok::<_, Error>((url, address.bucket_url))
+        };
+        use AmazonS3ConfigKey::{Endpoint, S3Endpoint, VirtualHostedStyleRequest};
+        let other = [(S3Endpoint, "http://s3.other"), (VirtualHostedStyleRequest, "true")];
+        let both = [(Endpoint, "http://every.other"), (S3Endpoint, "http://s3.other")];
+        for (settings, environment, expected) in [
+            (of(Some("http://own:9000")), &other[..], "http://own:9000/bucket"),
+            (of(None), &other, "http://s3.other/bucket"),
+            (of(None), &both, "http://s3.other/bucket"),
+            (of(None), &both[..1], "http://every.other/bucket"),
+            (of(None), &[(Endpoint, "")], "https://s3.us-east-1.amazonaws.com/bucket"),
+        ] {
+            let (client, signed) = urls(&settings, environment).expect("legal");
+            assert_eq!((client.as_str(), signed.as_str()), (expected, expected), "{environment:?}");
+        }
+        let secret = [(Endpoint, "http://key:secret@host")];
+        let refused = urls(&of(None), &secret).expect_err("wrong").chain();
+        assert!(refused.contains("AWS_ENDPOINT_URL") && !refused.contains("secret"), "{refused}");
+    }
+
+    #[test]
     fn settings_name_the_bucket_and_the_root() {
         let settings = S3Settings { prefix: "a/b".into(), ..S3Settings::new("bucket") };
         assert_eq!(settings.target(), "s3://bucket/a/b");
@@ -360,6 +420,7 @@ mod tests {
         ] {
             let refused = read(wrong).expect_err("wrong").to_string();
             assert!(refused.contains(reason), "{wrong}: {refused}");
+            assert!(!refused.contains("key:secret"), "{refused}");
         }
     }
 }

@@ -312,7 +312,7 @@ impl Service {
 }
 
 /// Chooses what TLS of the client is made of: the same as of all other connections.
-fn choose_cryptography() {
+pub(crate) fn choose_cryptography() {
     static CHOSEN: OnceLock<()> = OnceLock::new();
     CHOSEN.get_or_init(|| {
         // Where a program has chosen another one, that is used.
