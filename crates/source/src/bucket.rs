@@ -73,7 +73,7 @@ impl Bucket {
             is_failing: AtomicBool::new(false),
             has_logged_name: AtomicBool::new(false),
         };
-        let page = shared.prefix.list("", None, 1)?;
+        let page = first_page(&shared.prefix, "", 1)?;
         if is_empty(&page) && !settings.prefix.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, OPERATION)
                 .because("there is no object below this prefix")
@@ -103,7 +103,7 @@ impl Source for Bucket {
             return Ok(shared.file(path, &object));
         }
         // The answer does not tell a missing object from a missing bucket; this one does.
-        let page = shared.ask(|prefix| prefix.list(&format!("{key}/"), None, 1))?;
+        let page = shared.ask(|prefix| first_page(prefix, &format!("{key}/"), 1))?;
         if is_empty(&page) { Err(Errno::NOENT) } else { Ok(shared.directory(path)) }
     }
 
@@ -114,7 +114,7 @@ impl Source for Bucket {
             Some(key) => format!("{key}/"),
             None => return shared.answer(Err(Errno::NOENT)),
         };
-        let page = shared.ask(|prefix| prefix.list(&below, None, PAGE_NAMES))?;
+        let page = shared.ask(|prefix| first_page(prefix, &below, PAGE_NAMES))?;
         if is_empty(&page) && !below.is_empty() {
             return Err(Errno::NOENT);
         }
@@ -357,6 +357,18 @@ impl Names {
             meta: Some(Box::new(meta)),
         })
     }
+}
+
+/// Lists what begins with `below` up to the first page that has names, or the last one: a service may return empty
+/// pages before it.
+fn first_page(prefix: &Prefix, below: &str, names_max: usize) -> Result<PrefixPage> {
+    let mut page = prefix.list(below, None, names_max)?;
+    while is_empty(&page)
+        && let Some(next) = page.next
+    {
+        page = prefix.list(below, Some(&next), names_max)?;
+    }
+    Ok(page)
 }
 
 fn is_empty(page: &PrefixPage) -> bool {

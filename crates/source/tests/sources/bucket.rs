@@ -246,6 +246,26 @@ fn a_bucket_that_vanishes_takes_no_file_along() {
 }
 
 #[test]
+fn an_empty_page_is_not_the_end_of_a_listing() {
+    let remote = Remote::new();
+    remote.put("dir/file", b"bytes");
+    let empty = |times| {
+        remote.server.inject(S3FaultPoint { times, ..fault("LIST", "", S3Fault::EmptyPage) });
+    };
+    empty(1);
+    let bucket = remote.bucket();
+    assert_eq!(remote.server.heal(), 0);
+    empty(2);
+    assert!(bucket.look(Path::new("dir")).is_ok());
+    assert_eq!(remote.server.heal(), 0);
+    empty(2);
+    assert_eq!(listed(&bucket, "dir"), ["file"]);
+    assert_eq!(remote.server.heal(), 0);
+    empty(2);
+    assert_eq!(bucket.look(Path::new("none")).err(), Some(Errno::NOENT));
+}
+
+#[test]
 fn a_request_that_fails_for_a_moment_is_repeated() {
     let remote = Remote::new();
     remote.put("file", b"bytes");

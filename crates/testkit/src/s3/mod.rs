@@ -47,6 +47,8 @@ pub enum S3Fault {
     Truncate(usize),
     /// It is answered so much later.
     Stall(Duration),
+    /// A listing is answered with a page that has no names and is not the last one.
+    EmptyPage,
 }
 
 /// Which requests a fault meets.
@@ -263,6 +265,7 @@ fn serve(shared: &Shared, connection: &TcpStream) -> io::Result<()> {
         }
         let answer = match fault {
             Some(S3Fault::Refuse(status, code)) => failure(status, code),
+            Some(S3Fault::EmptyPage) => empty_page(&request),
             _ => shared.answer(kind, &bucket, &name, &request),
         };
         let mut answer = answer.with("x-amz-request-id", "testkit");
@@ -576,6 +579,18 @@ fn list(objects: &BTreeMap<String, Stored>, request: &Request) -> Answer {
         ),
     )
     .with("content-type", "application/xml")
+}
+
+/// A page without names, from which a listing goes on where it was.
+fn empty_page(request: &Request) -> Answer {
+    // Less than all names with printable characters.
+    let next = request.parameter("continuation-token").unwrap_or(" ");
+    let body = format!(
+        "<ListBucketResult><IsTruncated>true</IsTruncated>\
+         <NextContinuationToken>{}</NextContinuationToken></ListBucketResult>",
+        escape(next)
+    );
+    Answer::new(200, body).with("content-type", "application/xml")
 }
 
 /// Text of XML, without the characters that XML 1.0 has no form for.
