@@ -85,7 +85,7 @@ fn is_address(text: &str) -> bool {
 }
 
 /// What addresses of services begin with.
-const SCHEMES: [&str; 5] = ["s3", "rados", "webdav", "webdav+http", "fs"];
+const SCHEMES: [&str; 4] = ["s3", "rados", "webdav", "webdav+http"];
 
 /// The backend of an address, and the settings that it gives.
 fn service(address: &str) -> Option<(&'static str, Vec<(&'static str, String)>)> {
@@ -102,7 +102,6 @@ fn service(address: &str) -> Option<(&'static str, Vec<(&'static str, String)>)>
         "rados" => Some(("rados", vec![("pool", first.into()), ("namespace", rest.into())])),
         "webdav" => over("https"),
         "webdav+http" => over("http"),
-        "fs" => Some(("opendal", vec![("service", "fs".into()), ("root", place.into())])),
         _ => None,
     }
 }
@@ -201,9 +200,6 @@ mod tests {
         assert_eq!(section("cold=webdav://host:8443/dav/7/,credentials=/etc/dav"), expected);
         let plain = section("cold=webdav+http://host/t");
         assert!(plain.contains("endpoint = \"http://host\"\nroot = \"t\"\n"), "{plain}");
-        let expected = "\n[[tier]]\nname = \"cold\"\nbackend = \"opendal\"\nservice = \"fs\"\n\
-                        root = \"/mnt/nfs/t\"\ncapacity = \"1TB\"\n";
-        assert_eq!(section("cold=fs:///mnt/nfs/t,capacity=1TB"), expected);
     }
 
     #[test]

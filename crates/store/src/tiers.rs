@@ -299,7 +299,7 @@ fn check_distinct(tier: &TierSettings, homes: &mut HashMap<PathBuf, String>) -> 
             None => Ok(()),
         };
     }
-    if let Some(service) = tier.opendal.as_ref().filter(|it| it.endpoint.is_some()) {
+    if let Some(service) = &tier.opendal {
         return match homes.insert(service.target().into(), tier.name.clone()) {
             Some(other) => {
                 Err(Error::invalid("open a tier", "its directory is also that of a tier")
@@ -309,8 +309,7 @@ fn check_distinct(tier: &TierSettings, homes: &mut HashMap<PathBuf, String>) -> 
             None => Ok(()),
         };
     }
-    let path = tier.path.as_ref().or(tier.opendal.as_ref().map(|service| &service.root));
-    let Some(path) = path else { return Ok(()) };
+    let Some(path) = &tier.path else { return Ok(()) };
     let home = path
         .canonicalize()
         .map_err(|error| Error::from_io("open a tier", error).with("directory", path.display()))?;
@@ -366,8 +365,8 @@ mod tests {
     fn the_bound_of_a_missing_tier_follows_from_its_settings() {
         let text = "[[tier]]\nname = \"fast\"\npath = \"fast\"\n\
                     [[tier]]\nname = \"cold\"\nbackend = \"rados\"\npool = \"p\"\n";
-        let on_service =
-            "[[tier]]\nname = \"fs\"\nbackend = \"opendal\"\nservice = \"fs\"\nroot = \"/x\"\n";
+        let on_service = "[[tier]]\nname = \"dav\"\nbackend = \"opendal\"\nservice = \"webdav\"\n\
+                          endpoint = \"https://h\"\nroot = \"x\"\n";
         let bounds = |further: &str| -> Vec<u64> {
             let text = format!("{text}{further}");
             let settings = Settings::parse(&text, "terrace.toml").expect("legal");

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A directory of a WebDAV server, or of a file system, keeps the promises of backends that take whole
+//! A directory of a WebDAV server keeps the promises of backends that take whole
 //! objects, whatever happens to requests.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::NamedTempFile;
 use terrace_backends::object::{FrameKey, Framed, Opendal, OpendalSettings, Packing};
 use terrace_core::{
     Backend, BackendExt, Clock, Create, Cursor, Error, ErrorKind, Identity, Key, Object, ObjectExt,
@@ -142,12 +141,6 @@ fn webdav_suite() -> (Arc<Opendal>, (DavServer, NamedTempFile)) {
     (Arc::new(backend), (server, credentials))
 }
 
-fn fs_suite() -> (Arc<Opendal>, TempDir) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let settings = OpendalSettings::fs(directory.path());
-    (Arc::new(Opendal::open(&settings, u64::MAX, false).expect("opened")), directory)
-}
-
 fn framed_suite() -> (Arc<Framed>, (DavServer, NamedTempFile)) {
     let (backend, kept) = webdav_suite();
     let key = FrameKey::from_text(&[b'7'; 64]).expect("legal");
@@ -156,7 +149,6 @@ fn framed_suite() -> (Arc<Framed>, (DavServer, NamedTempFile)) {
 }
 
 whole_suite!(webdav, webdav_suite());
-whole_suite!(fs, fs_suite());
 whole_suite!(framed_webdav, framed_suite());
 
 #[test]
@@ -469,14 +461,15 @@ fn a_superblock_that_changed_is_not_overwritten() {
 
 #[test]
 fn a_longer_object_is_refused() {
-    let (backend, directory) = fs_suite();
+    let scene = Scene::new(Duration::from_secs(20));
+    let backend = &scene.backend;
     let most = backend.capability().object_bytes_max;
     let object = backend.open(&key("long"), &how(Create::New)).expect("begun");
     object.set_len(most).expect("as long as it may be");
     let error = object.write(most, b"x").expect_err("longer");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{}", error.chain());
     drop(object);
-    assert!(directory.path().read_dir().expect("listed").next().is_none());
+    assert_eq!(scene.files(""), [format!("{ROOT}/kept")]);
 }
 
 #[test]
@@ -528,53 +521,14 @@ fn names_of_another_form_are_an_error() {
 }
 
 #[test]
-fn a_file_system_that_is_not_mounted_is_named() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let root = directory.path().join("not/mounted");
-    let backend = Opendal::open(&OpendalSettings::fs(&root), u64::MAX, false).expect("opened");
-    let results = [
-        backend.superblock().map(drop),
-        backend.set_superblock(&superblock(7)),
-        make(&backend, "one", b"bytes"),
-        backend.list_all("seg", "").map(drop),
-    ];
-    for result in results {
-        let error = result.expect_err("there is none");
-        assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
-        assert!(error.chain().contains("mount the file system"), "{}", error.chain());
-    }
-    assert!(!directory.path().join("not").exists(), "no directory is made");
-    assert_eq!(backend.capability().persistency, Persistency::Storage);
-}
-
-#[test]
-fn what_the_file_system_refuses_keeps_its_kind() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(directory.path().join("o"), b"").expect("written");
-    let settings = OpendalSettings::fs(directory.path());
-    let backend = Opendal::open(&settings, u64::MAX, false).expect("opened");
-    let error = make(&backend, "one", b"bytes").expect_err("a file is where a directory must be");
-    assert!(error.chain().contains("directory"), "{}", error.chain());
-    assert!(error.chain().contains(&settings.target()), "{}", error.chain());
-}
-
-#[test]
 fn a_tier_is_found_again_by_another_process() {
-    let (backend, directory) = fs_suite();
-    backend.set_superblock(&superblock(7)).expect("set");
+    let scene = Scene::new(Duration::from_secs(20));
+    scene.backend.set_superblock(&superblock(7)).expect("set");
     for number in 0..150 {
-        make(&*backend, &format!("{number:x}"), &[number]).expect("made");
+        make(&scene.backend, &format!("{number:x}"), &[number]).expect("made");
     }
-    drop(backend);
-    let link = directory.path().with_extension("link");
-    std::os::unix::fs::symlink(directory.path(), &link).expect("linked");
-    let names_of = |root: &Path| {
-        let backend = Opendal::open(&OpendalSettings::fs(root), u64::MAX, true).expect("opened");
-        assert_eq!(backend.superblock().expect("asked"), Some(superblock(7)));
-        backend.list_all("seg", "").expect("listed")
-    };
-    let names = names_of(directory.path());
-    assert_eq!(names.len(), 150);
-    assert_eq!(names_of(&link), names);
-    std::fs::remove_file(link).expect("removed");
+    let other = scene.another();
+    assert_eq!(other.superblock().expect("asked"), Some(superblock(7)));
+    assert_eq!(other.list_all("seg", "").expect("listed").len(), 150);
+    assert_eq!(other.capability().persistency, Persistency::Storage);
 }

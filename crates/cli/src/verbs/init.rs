@@ -38,9 +38,8 @@ const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// credentials (a file), profile and deadline; without a file they are those of the environment or of
 /// ~/.aws/credentials. Or it is `rados://POOL/NAMESPACE`, a pool of Ceph, with the settings user, conf and
 /// keyring (files) and deadline. Or it is `webdav://HOST/DIR`, a directory of a WebDAV server over HTTPS
-/// (`webdav+http://` without TLS), with the settings credentials (a file) and deadline, or `fs:///DIR`, one of
-/// a file system without extended attributes; both must exist. A store with a bucket or such a directory needs
-/// a tier of another kind before it. A path with a comma needs --settings FILE.
+/// (`webdav+http://` without TLS), with the settings credentials (a file) and deadline; the
+/// directory must exist. A store with a bucket or such a directory needs a tier of another kind before it. A path with a comma needs --settings FILE.
 #[derive(Args, Debug)]
 pub(crate) struct Init {
     /// Where to make the store; default: --store or TERRACE_STORE

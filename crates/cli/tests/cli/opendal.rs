@@ -107,31 +107,6 @@ fn a_store_is_rebuilt_from_a_server() {
 }
 
 #[test]
-fn a_file_system_without_attributes_can_be_a_tier() {
-    let scene = Scene::empty();
-    let root = scene.path("mounted");
-    std::fs::create_dir(&root).expect("made");
-    init(&scene, &format!("cold=fs://{},keep_deleted=7d", root.display()));
-    let data = pattern_bytes(1, 0, 0, 300_000);
-    scene.ok_with(&data, ["put", "object"]);
-    scene.ok(["migrate", "object", "--to", "cold"]);
-    assert_eq!(tier_of(&scene, "object"), "cold");
-    scene.ok(["get", "object", "copy"]);
-    assert_eq!(scene.read("copy"), data);
-    scene.ok(["rm", "object"]);
-    scene.ok(["undelete", "object"]);
-    scene.ok(["get", "object", "again"]);
-    assert_eq!(scene.read("again"), data);
-    assert!(scene.ok(["fsck", "--verify"]).contains("no problems"));
-    // Where the file system is not mounted there is no tier.
-    std::fs::rename(&root, scene.path("elsewhere")).expect("renamed");
-    let ran = scene.run(["get", "object"]);
-    let error = one_error(&ran);
-    assert!(error.contains("mount the file system"), "{error}");
-    assert!(!root.exists(), "none is made");
-}
-
-#[test]
 fn a_directory_of_a_server_is_added_drained_and_removed() {
     let server = DavServer::start("stores");
     let (scene, tier) = prepared(&server);

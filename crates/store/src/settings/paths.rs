@@ -5,7 +5,6 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use terrace_backends::object::OpendalService;
 use terrace_core::{Error, Result};
 
 use super::{CheckpointPlace, Settings};
@@ -49,9 +48,6 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     }
     for service in settings.tiers.iter_mut().filter_map(|tier| tier.opendal.as_mut()) {
         service.credentials = service.credentials.as_ref().map(|file| dir.join(file));
-        if service.service == OpendalService::Fs {
-            service.root = dir.join(&service.root);
-        }
     }
     for key in settings.tiers.iter_mut().filter_map(|tier| tier.encrypt.as_mut()) {
         *key = dir.join(&*key);
@@ -101,9 +97,11 @@ pub(super) fn places(settings: &Settings) -> Vec<Claim> {
     });
     let tiers = settings.tiers.iter().enumerate().filter_map(|(index, tier)| {
         let label = format!("tier \"{}\"", tier.name);
-        let of_service = tier.opendal.as_ref().filter(|it| it.service == OpendalService::Fs);
-        let path = tier.path.as_ref().or(of_service.map(|service| &service.root));
-        path.map(|path| Claim { place: Place::Tier(index), label, path: path.clone() })
+        tier.path.as_ref().map(|path| Claim {
+            place: Place::Tier(index),
+            label,
+            path: path.clone(),
+        })
     });
     let trace = settings.trace.iter().map(|trace| Claim {
         place: Place::Trace,

@@ -218,37 +218,22 @@ fn read_service(section: &Section<'_>) -> Result<Option<OpendalSettings>> {
             section.wrong("service", format!("`service` is \"{name}\"; {known} is expected"))
         );
     };
-    let example = match service {
-        OpendalService::Webdav => "terrace/store1",
-        OpendalService::Fs => "/mnt/nfs/terrace",
-    };
-    let root = read_path(section, "root", example)?.ok_or_else(|| {
+    let root = read_path(section, "root", "terrace/store1")?.ok_or_else(|| {
         section
             .wrong("root", "it has no `root`; the directory of the tier, which exists, is expected")
     })?;
     let endpoint = read_endpoint(section, "https://cloud.example.org/remote.php/dav/files/me")?;
     let credentials = read_path(section, "credentials", "/etc/terrace/webdav-credentials")?;
-    match (service, endpoint) {
-        (OpendalService::Webdav, None) => {
-            let reason = "it has no `endpoint`; the address of the WebDAV server is expected";
-            return Err(section.wrong("endpoint", reason));
-        }
-        (OpendalService::Fs, _) if endpoint.is_some() || credentials.is_some() => {
-            let key = if endpoint.is_some() { "endpoint" } else { "credentials" };
-            let reason = format!("a directory of a file system has no `{key}`; none is expected");
-            return Err(section.wrong(key, reason));
-        }
-        _ => {}
+    if endpoint.is_none() {
+        let reason = "it has no `endpoint`; the address of the WebDAV server is expected";
+        return Err(section.wrong("endpoint", reason));
     }
-    if service == OpendalService::Webdav {
-        let is_part =
-            |part: &str| !part.is_empty() && !part.starts_with('.') && part.trim() == part;
-        let text = root.to_str().unwrap_or_default().trim_matches('/');
-        if !text.split('/').all(is_part) || text.contains(['%', '?', '#', '\\']) {
-            let right = "a directory below `endpoint` is expected, such as \"terrace/store1\", as it \
-                         is called and not as a URL";
-            return Err(section.wrong("root", format!("`root` is no directory; {right}")));
-        }
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.trim() == part;
+    let text = root.to_str().unwrap_or_default().trim_matches('/');
+    if !text.split('/').all(is_part) || text.contains(['%', '?', '#', '\\']) {
+        let right = "a directory below `endpoint` is expected, such as \"terrace/store1\", as it \
+                     is called and not as a URL";
+        return Err(section.wrong("root", format!("`root` is no directory; {right}")));
     }
     Ok(Some(OpendalSettings {
         service,

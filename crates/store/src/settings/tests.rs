@@ -106,10 +106,10 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[store]\npersistency = \"shared\"\nTIER", "2:15", &["\"shared\"", "a tier in a bucket"]),
     // Services.
     ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"", "1:1", &["no `service`"]),
-    ("[[tier]]\nname = \"t\"\nservice = \"ftp\"", "3:11", &["\"ftp\"", "webdav or fs"]),
+    ("[[tier]]\nname = \"t\"\nservice = \"ftp\"", "3:11", &["\"ftp\"", "webdav is expected"]),
     ("[[tier]]\nname = \"t\"\nservice = \"webdav\"", "1:1", &["no `root`"]),
     ("TIERroot = \"x\"", "4:8", &["says nothing without `service`"]),
-    ("TIERservice = \"fs\"\nroot = \"/x\"", "4:11", &["a file tier has no `service`", "the backend opendal"]),
+    ("TIERservice = \"webdav\"\nroot = \"x\"\nendpoint = \"https://h\"", "4:11", &["a file tier has no `service`", "the backend opendal"]),
     ("SERVICEpath = \"x\"", "7:8", &["a opendal tier", "no `path`"]),
     ("SERVICEbucket = \"b\"", "7:10", &["a opendal tier has no `bucket`", "the backend s3"]),
     ("SERVICEprefix = \"b\"", "7:10", &["says nothing without `bucket`"]),
@@ -119,7 +119,6 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"webdav\"\nroot = \"x\"", "1:1", &["no `endpoint`"]),
     ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"webdav\"\nroot = \"a/../b\"\nendpoint = \"https://h\"", "5:8", &["no directory", "below `endpoint`"]),
     ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"webdav\"\nroot = \"x\"\nendpoint = \"https://me:secret@h\"", "6:12", &["without user and password"]),
-    ("[[tier]]\nname = \"t\"\nbackend = \"opendal\"\nservice = \"fs\"\nroot = \"/x\"\nendpoint = \"https://h\"", "6:12", &["has no `endpoint`"]),
     // Tiers.
     ("[[tier]]\npath = \"a\"", "1:1", &["no `name`", "\"fast\""]),
     ("[[tier]]\nname = \"\"\npath = \"a\"", "2:8", &["letters"]),
@@ -319,15 +318,6 @@ fn a_directory_of_a_service_is_read() {
     let service = resolved.tiers[0].opendal.clone().expect("it is one");
     assert_eq!(service.credentials, Some(PathBuf::from("/srv/s/keys")));
     assert_eq!(service.root, PathBuf::from("t/one"), "it is the server's");
-    let fs = |root: &str| {
-        format!(
-            "TIER[[tier]]\nname = \"cold\"\nbackend = \"opendal\"\nservice = \"fs\"\nroot = \"{root}\"\n"
-        )
-    };
-    let resolved = legal(&fs("cold")).resolved(Path::new("/srv/s")).expect("they are apart");
-    assert_eq!(resolved.tiers[1].opendal, Some(OpendalSettings::fs(Path::new("/srv/s/cold"))));
-    let inside = refusal(&fs("catalog/x")).to_string();
-    assert!(inside.contains("inside that of the catalog"), "{inside}");
 }
 
 #[test]

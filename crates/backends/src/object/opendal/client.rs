@@ -3,17 +3,15 @@
 //! it appears whole; what is replaced consists of two files ([`super::slot`]).
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::future::Future;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use object_store::path::Path;
-use opendal::services::{Fs, Webdav};
+use opendal::services::Webdav;
 use opendal::{HttpTransporter, Metadata, Operator};
 use opendal_http_transport_reqwest::ReqwestTransport;
 use reqwest::redirect;
@@ -57,7 +55,6 @@ struct OpendalClient(Arc<Inner>);
 
 struct Inner {
     operator: Operator,
-    service: OpendalService,
     /// The directory of the tier: ends with `/`.
     base: String,
     /// Pauses between retries last no longer together.
@@ -85,9 +82,6 @@ impl Inner {
         };
         let base = settings.base()?;
         let operator = match settings.service {
-            OpendalService::Fs => {
-                Operator::new(Fs::default().root("/")).map_err(|error| wrong(&error))?
-            }
             OpendalService::Webdav => {
                 let endpoint = settings.endpoint.as_deref().unwrap_or_default();
                 // Directories are made here, once each.
@@ -119,7 +113,6 @@ impl Inner {
         })?;
         Ok(Self {
             operator,
-            service: settings.service,
             base,
             // The last try has time left, and its error says more than that the time is over.
             pauses_max: settings.deadline * 7 / 10,
@@ -177,15 +170,9 @@ impl Inner {
         if found.is_some_and(|found| found.is_dir()) {
             return Ok(());
         }
-        let reason = match self.service {
-            OpendalService::Webdav => {
-                "the server has no directory `root` there: make it, or check `endpoint` and `root`"
-            }
-            OpendalService::Fs => {
-                "there is no directory `root`: make it, or mount the file system that it is on"
-            }
-        };
-        Err(Error::new(ErrorKind::Io, operation).because(reason))
+        Err(Error::new(ErrorKind::Io, operation).because(
+            "the server has no directory `root` there: make it, or check `endpoint` and `root`",
+        ))
     }
 
     /// A file; `None` where there is none.
@@ -223,7 +210,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Makes the directory of a file, durably where that is this machine's matter.
+    /// Makes the directory of a file.
     async fn ensure_directory(&self, operation: &'static str, path: &str) -> Result<()> {
         let Some((directory, _)) = path.rsplit_once('/') else {
             return self.check_base(operation).await;
@@ -235,27 +222,8 @@ impl Inner {
         let full = self.full(&format!("{directory}/"));
         let made = self.repeated(|| self.operator.create_dir(&full)).await;
         made.map_err(|error| failure::of(operation, &error))?;
-        let mut above = directory;
-        loop {
-            above = above.rsplit_once('/').map_or("", |(above, _)| above);
-            self.sync_directory(operation, above).await?;
-            if above.is_empty() {
-                break;
-            }
-        }
         lock(&self.directories).insert(directory.into());
         Ok(())
-    }
-
-    /// Makes the names in a directory durable, where that is this machine's matter.
-    async fn sync_directory(&self, operation: &'static str, directory: &str) -> Result<()> {
-        if self.service != OpendalService::Fs {
-            return Ok(());
-        }
-        let path = PathBuf::from(format!("/{}{directory}", self.base));
-        let synced = tokio::task::spawn_blocking(move || File::open(path)?.sync_all()).await;
-        let synced = synced.map_err(|error| panicked(operation, &error))?;
-        synced.map_err(|error| Error::from_io(operation, error))
     }
 
     /// Writes a file; it may be there in part until this returns.
@@ -288,8 +256,7 @@ impl Inner {
             0 => path_of(name),
             _ => path_of(&format!("{name}{SECOND}")),
         };
-        self.write(operation, &file, slot.encode()).await?;
-        self.sync_directory(operation, directory_of(&file)).await
+        self.write(operation, &file, slot.encode()).await
     }
 
     /// Makes an object that appears whole.
@@ -319,7 +286,7 @@ impl Inner {
         self.ensure_directory(operation, path).await?;
         let (from, to) = (self.full(upload), self.full(path));
         match self.repeated(|| self.operator.rename(&from, &to)).await {
-            Ok(()) => {}
+            Ok(()) => Ok(()),
             // The answer to an earlier try may be lost: then it is there already.
             Err(error) if failure::is_without_directory(&error) => {
                 let found = self.stat(path).await.ok().flatten();
@@ -329,10 +296,10 @@ impl Inner {
                         .because("the object was written, and cannot be renamed")
                         .caused_by(failure::of(operation, &error)));
                 }
+                Ok(())
             }
-            Err(error) => return Err(failure::of(operation, &error)),
+            Err(error) => Err(failure::of(operation, &error)),
         }
-        self.sync_directory(operation, directory_of(path)).await
     }
 
     /// Deletes a file; one that is missing is no error.
@@ -514,10 +481,6 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-fn directory_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
 impl Client for OpendalClient {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Objects on a service of Apache OpenDAL: a directory of a WebDAV server, or one of a file system without
-//! extended attributes.
+//! Objects on a service of Apache OpenDAL: a directory of a WebDAV server.
 //!
 //! These services keep no metadata with an object, replace none atomically, and have no conditional write.
 //! [`client`] makes up for it with names of its own, which `docs/formats/opendal-tier.md` specifies.

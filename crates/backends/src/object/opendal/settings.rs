@@ -18,19 +18,16 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 pub enum OpendalService {
     /// A directory of a server that speaks WebDAV (RFC 4918).
     Webdav,
-    /// A directory of a file system, which needs no extended attributes.
-    Fs,
 }
 
 impl OpendalService {
     /// All services.
-    pub const ALL: [Self; 2] = [Self::Webdav, Self::Fs];
+    pub const ALL: [Self; 1] = [Self::Webdav];
 
     /// Its name in the configuration, which is that of OpenDAL.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Webdav => "webdav",
-            Self::Fs => "fs",
         }
     }
 }
@@ -40,10 +37,9 @@ impl OpendalService {
 pub struct OpendalSettings {
     /// The service.
     pub service: OpendalService,
-    /// `http://` or `https://`, a host, a port where it is not the usual one, and a path; `None` for a file
-    /// system.
+    /// `http://` or `https://`, a host, a port where it is not the usual one, and a path.
     pub endpoint: Option<String>,
-    /// The directory of the tier, which must be there: below the endpoint, or in the file system.
+    /// The directory of the tier, which must be there, below the endpoint.
     pub root: PathBuf,
     /// The file with the credentials; `None` for a service that asks for none.
     pub credentials: Option<PathBuf>,
@@ -60,17 +56,6 @@ impl OpendalSettings {
         Self {
             service: OpendalService::Webdav,
             endpoint: Some(endpoint.into()),
-            root: root.into(),
-            credentials: None,
-            deadline: Self::DEADLINE,
-        }
-    }
-
-    /// A directory of a file system.
-    pub fn fs(root: &Path) -> Self {
-        Self {
-            service: OpendalService::Fs,
-            endpoint: None,
             root: root.into(),
             credentials: None,
             deadline: Self::DEADLINE,
@@ -189,11 +174,9 @@ mod tests {
         let webdav = OpendalSettings::webdav("https://cloud.example.org/dav/me/", "t/one");
         assert_eq!(webdav.target(), "webdav://cloud.example.org/dav/me/t/one");
         assert_eq!(webdav.base().expect("a directory"), "t/one/");
-        let fs = OpendalSettings::fs(Path::new("/mnt/nfs/t"));
-        assert_eq!(fs.target(), "fs:///mnt/nfs/t");
-        assert_eq!(fs.base().expect("a directory"), "mnt/nfs/t/");
         for root in ["/", "", "a/../b", "./a", "a /b"] {
-            assert!(OpendalSettings::fs(Path::new(root)).base().is_err(), "{root:?}");
+            let settings = OpendalSettings::webdav("https://host", root);
+            assert!(settings.base().is_err(), "{root:?}");
         }
     }
 }
