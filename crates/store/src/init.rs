@@ -47,7 +47,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `Busy` where a process uses the store, `Stale` where another machine has taken it over, `NotFound`, `Exists`
+    /// `Busy` where a process uses the store, `Denied` where another machine has taken it over, `NotFound`, `Exists`
     /// where a tier is not one of this store, `Corrupt` where its catalog does not say which store it is, and what
     /// directories and services say.
     pub fn clear_tiers(directory: &Path) -> Result<()> {

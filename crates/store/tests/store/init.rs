@@ -107,7 +107,7 @@ fn a_tier_that_is_not_of_the_store_is_not_cleared() {
     std::fs::write(&file, swapped).expect("written");
     let before = world.server.names();
     let refused = Store::clear_tiers(&world.path("mine")).expect_err("it is another one's");
-    assert!(matches!(refused.kind(), ErrorKind::Exists | ErrorKind::Stale), "{}", refused.chain());
+    assert!(refused.chain().contains("another store"), "{}", refused.chain());
     assert_eq!(world.server.names(), before);
     // A directory that lost its superblock, and not its files.
     let fast = world.path("other").join("fast");
