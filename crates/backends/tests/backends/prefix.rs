@@ -54,6 +54,17 @@ fn a_read_is_of_the_state_that_was_seen() {
     assert_eq!(read(&untagged, 0..9), Err(ErrorKind::Stale));
     scene.server.plant("a/b/object", b"new");
     assert_eq!(read(&untagged, 4..9), Err(ErrorKind::Stale));
+    // The service returns what there is of the range.
+    assert_eq!(read(&untagged, 0..9), Err(ErrorKind::Stale));
+    // One that says so with another status.
+    let refused = S3Fault::Refuse(400, "PreconditionFailed");
+    scene.server.inject(S3FaultPoint {
+        kind: "GET",
+        name: String::new(),
+        times: 1,
+        fault: refused,
+    });
+    assert_eq!(read(&old, 4..9), Err(ErrorKind::Stale));
     scene.server.remove("a/b/object");
     assert_eq!(read(&old, 4..9), Err(ErrorKind::NotFound));
     assert_eq!(scene.prefix.look("object").expect("an answer"), None);
@@ -105,4 +116,9 @@ fn a_listing_that_fails_for_a_moment_is_repeated() {
     let denied = scene.prefix.list("", None, 10).expect_err("denied");
     assert_eq!(denied.kind(), ErrorKind::Denied, "{}", denied.chain());
     assert_eq!(scene.server.counts(), [("LIST", 1)].into(), "repeating does not help");
+    scene.server.heal();
+    // A listing finds nothing below a name by an empty page.
+    scene.server.inject(fault(1, S3Fault::Refuse(404, "NoSuchKey")));
+    let failed = scene.prefix.list("", None, 10).expect_err("no listing");
+    assert_eq!(failed.kind(), ErrorKind::Io, "{}", failed.chain());
 }

@@ -49,12 +49,28 @@ pub(super) fn of(operation: &'static str, error: &object_store::Error) -> Error 
 /// Why a read of an object in a certain state failed.
 pub(super) fn of_changed(operation: &'static str, error: &object_store::Error) -> Error {
     let text = error.to_string();
-    let is_shorter = between(&text, "<Code>", "</Code>") == Some("InvalidRange");
-    if is_shorter || matches!(error, object_store::Error::Precondition { .. }) {
-        return Error::new(ErrorKind::Stale, operation)
-            .because("the object has been changed since it was looked at");
+    let code = between(&text, "<Code>", "</Code>");
+    // One that is shorter now has no such range.
+    let is_changed = matches!(code, Some("InvalidRange" | "PreconditionFailed"))
+        || matches!(error, object_store::Error::Precondition { .. });
+    if is_changed { changed(operation) } else { of(operation, error) }
+}
+
+/// The error of a read of an object that is in another state now.
+pub(super) fn changed(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Stale, operation)
+        .because("the object has been changed since it was looked at")
+}
+
+/// Why a listing failed. An empty page says that nothing is there, so no failure does.
+pub(super) fn of_listing(operation: &'static str, error: &object_store::Error) -> Error {
+    let failed = of(operation, error);
+    if failed.kind() != ErrorKind::NotFound {
+        return failed;
     }
-    of(operation, error)
+    Error::new(ErrorKind::Io, operation)
+        .because("the service answers a listing as if it were a missing object")
+        .caused_by(failed)
 }
 
 /// Whether the object of a request is missing, and not its bucket.

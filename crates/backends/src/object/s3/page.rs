@@ -8,7 +8,7 @@ pub struct PrefixObject {
     pub size_bytes: u64,
     /// When it was written, in seconds since 1970: heads of answers have no fractions of them.
     pub modified_s: i64,
-    /// What the service calls this state, with its quotes; `None` where it gives none.
+    /// What the service calls this state, with its quotes; `None` where it gives none, an empty one or a weak one.
     pub tag: Option<String>,
 }
 
@@ -26,6 +26,8 @@ pub struct PrefixPage {
 /// Reads the answer to a listing of version 2 of what begins with `prefix`; `None` where it is none.
 pub(super) fn read(body: &str, prefix: &str) -> Option<PrefixPage> {
     let (_, body) = body.split_once("<ListBucketResult")?;
+    // Without its end it may be cut off.
+    let (body, _) = body.rsplit_once("</ListBucketResult>")?;
     let is_encoded = inside(body, "EncodingType") == Some("url");
     let name = |text: &str| {
         let text = unescaped(text)?;
@@ -37,7 +39,7 @@ pub(super) fn read(body: &str, prefix: &str) -> Option<PrefixPage> {
         let object = PrefixObject {
             size_bytes: inside(contents, "Size")?.trim().parse().ok()?,
             modified_s: seconds(inside(contents, "LastModified")?.trim())?,
-            tag: inside(contents, "ETag").and_then(unescaped).map(|tag| quoted(&tag)),
+            tag: inside(contents, "ETag").and_then(unescaped).and_then(|text| tag(&text)),
         };
         page.objects.push((name(inside(contents, "Key")?)?, object));
     }
@@ -53,9 +55,11 @@ pub(super) fn read(body: &str, prefix: &str) -> Option<PrefixPage> {
     Some(page)
 }
 
-/// A tag as requests have it. Some services list tags without their quotes.
-pub(super) fn quoted(tag: &str) -> String {
-    if tag.ends_with('"') { tag.into() } else { format!("\"{tag}\"") }
+/// A tag as requests have it. Some services list tags without their quotes. `None` for one that does not name one
+/// state: an empty one is the same for all, and a weak one (`W/`) meets no condition (RFC 9110, 13.1.1).
+pub(super) fn tag(text: &str) -> Option<String> {
+    let plain = text.trim_matches('"');
+    (!plain.is_empty() && !text.starts_with("W/")).then(|| format!("\"{plain}\""))
 }
 
 /// What is in each element of a name.
@@ -185,6 +189,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_that_names_no_state_is_none() {
+        let tag = |listed: &str| {
+            let body = format!(
+                "<ListBucketResult><Contents><Key>a</Key><LastModified>2026-01-01T00:00:00Z</LastModified>\
+                 <ETag>{listed}</ETag><Size>1</Size></Contents></ListBucketResult>"
+            );
+            read(&body, "").expect("a page").objects.remove(0).1.tag
+        };
+        assert_eq!(tag("&quot;t&quot;").as_deref(), Some("\"t\""));
+        assert_eq!(tag("t").as_deref(), Some("\"t\""));
+        for none in ["", "&quot;&quot;", "W/&quot;t&quot;"] {
+            assert_eq!(tag(none), None, "{none}");
+        }
+    }
+
+    #[test]
     fn what_is_no_page_is_none() {
         let page =
             |inside: &str| read(&format!("<ListBucketResult>{inside}</ListBucketResult>"), "a/");
@@ -196,6 +216,8 @@ mod tests {
         );
         assert!(page("<CommonPrefixes><Prefix>a/&no;</Prefix></CommonPrefixes>").is_none());
         assert!(page("<IsTruncated>true</IsTruncated>").is_none(), "it cannot be continued");
+        let cut = "<ListBucketResult><CommonPrefixes><Prefix>a/b/</Prefix></CommonPrefixes><Conte";
+        assert!(read(cut, "a/").is_none(), "it is cut off");
         assert_eq!(page(""), Some(PrefixPage::default()));
         for time in ["", "2026-13-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01 00:00:00Z"] {
             assert_eq!(seconds(time), None, "{time}");

@@ -82,7 +82,7 @@ impl Prefix {
         parameters.extend(after.map(|token| ("continuation-token", token)));
         let body = self.service.run(OPERATION, async {
             let asked = self.client.signed.get(&parameters).await;
-            asked.map_err(|error| failure::of(OPERATION, &error))
+            asked.map_err(|error| failure::of_listing(OPERATION, &error))
         })?;
         page::read(&body, &prefix).ok_or_else(|| {
             Error::new(ErrorKind::Io, OPERATION)
@@ -100,15 +100,19 @@ impl Prefix {
         const OPERATION: &str = "read an object";
         let path = self.path(name)?;
         let request = self.client.get_range_of(OPERATION, &path, range.clone(), object.tag.clone());
-        let read = self.service.in_turn(OPERATION, range, request);
-        let (bytes, meta) = self.service.block_on(read)?;
-        // A service that gives no tags, or does not heed the condition.
-        if of_meta(&meta) != *object {
-            return Err(Error::new(ErrorKind::Stale, OPERATION)
-                .because("the object has been changed since it was looked at")
-                .with("target", self.target()));
-        }
-        Ok(bytes)
+        let expected = object.clone();
+        let of_state = async move {
+            let (bytes, meta) = request.await?;
+            // A service that gives no tags, or does not heed the condition. It returns fewer bytes than the range
+            // has where the object is shorter now.
+            if of_meta(&meta) != expected {
+                return Err(failure::changed(OPERATION));
+            }
+            Ok((bytes, ()))
+        };
+        // The deadline is that of the turn, too.
+        let read = self.service.in_turn(OPERATION, range, of_state);
+        self.service.run(OPERATION, read).map(|(bytes, ())| bytes)
     }
 
     fn path(&self, name: &str) -> Result<object_store::path::Path> {
@@ -120,6 +124,6 @@ fn of_meta(meta: &ObjectMeta) -> PrefixObject {
     PrefixObject {
         size_bytes: meta.size,
         modified_s: meta.last_modified.timestamp(),
-        tag: meta.e_tag.as_deref().map(page::quoted),
+        tag: meta.e_tag.as_deref().and_then(page::tag),
     }
 }

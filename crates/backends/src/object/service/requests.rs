@@ -154,13 +154,14 @@ impl Service {
         let request = self.client.get_range(OPERATION, path, range.clone());
         let request = async move { Ok((request.await?, ())) };
         let reading = self.runtime().spawn(self.in_turn(OPERATION, range, request));
+        let target = self.target.clone();
         async move {
             let read = reading.await.unwrap_or_else(|error| Err(panicked(OPERATION, &error)));
-            read.map(|(bytes, ())| bytes)
+            read.map(|(bytes, ())| bytes).map_err(|error| error.with("target", &target))
         }
     }
 
-    /// A read of a range once its turn has come: all bytes of the range or an error.
+    /// A read of a range once its turn has come: all bytes of the range or an error, which does not name the target.
     pub(crate) fn in_turn<T, F>(
         &self,
         operation: &'static str,
@@ -172,19 +173,17 @@ impl Service {
         F: Future<Output = Result<(Bytes, T)>> + Send + 'static,
     {
         let (reads, deadline) = (Arc::clone(&self.reads), self.deadline);
-        let target = self.target.clone();
         async move {
             let _turn = reads.acquire_owned().await;
             // Behind the turn the deadline of the request begins.
             let read = tokio::time::timeout(deadline, request).await;
             let read = read.unwrap_or_else(|_| Err(late(operation, deadline)));
-            let (bytes, more) = read.map_err(|error| error.with("target", &target))?;
+            let (bytes, more) = read?;
             if bytes.len() as u64 != range.end - range.start {
                 return Err(Error::new(ErrorKind::Io, operation)
                     .because("the service returned another number of bytes than was asked for")
                     .with("want_bytes", range.end - range.start)
-                    .with("got_bytes", bytes.len())
-                    .with("target", &target));
+                    .with("got_bytes", bytes.len()));
             }
             Ok((bytes, more))
         }
