@@ -160,7 +160,7 @@ fn each_operation_takes_the_documented_requests() {
     scene.server.counts();
     // Another object of the same directories.
     backend.delete(&key("one")).expect("deleted");
-    assert_eq!(scene.counts(), counts([("DELETE", 3)]));
+    assert_eq!(scene.counts(), counts([("DELETE", 3), ("PROPFIND", 2)]));
     make(backend, "one", &data).expect("made");
     // The files of its attributes are looked for, and the directory of the tier where both are missing.
     assert_eq!(scene.counts(), counts([("GET", 2), ("MOVE", 1), ("PROPFIND", 2), ("PUT", 2)]));
@@ -242,13 +242,36 @@ fn an_object_that_is_torn_is_never_seen() {
     assert_eq!(object.sync().expect_err("it fails").kind(), ErrorKind::Io);
     object.sync().expect_err("and stays so");
     server.heal();
-    assert_eq!(scene.files("t/").len(), 1, "what was written is there");
+    assert!(!scene.files("t/").is_empty(), "what was written is there");
     let missing = backend.stat(&key("two")).expect_err("not as an object");
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     // The next opening and its first listing remove it, and its attributes.
     assert_eq!(scene.another().list_all("seg", "").expect("listed"), [key("one")]);
     assert_eq!(scene.files("t/").len(), 0);
     assert_eq!(scene.files("a/").len(), 1);
+}
+
+#[test]
+fn an_upload_that_ran_into_the_deadline_is_removed() {
+    let scene = Scene::new(DEADLINE);
+    let (backend, server) = (&scene.backend, &scene.server);
+    server.inject("MOVE", "", 1000, DavFault::Stall(Duration::from_secs(3)));
+    make(backend, "one", b"bytes").expect_err("it is too slow");
+    server.heal();
+    assert_eq!(scene.files("t/").len(), 1, "it was not renamed yet");
+    backend.list("seg", "", &Cursor::start(), 10).expect("listed");
+    assert_eq!(scene.files("t/"), Vec::<String>::new());
+}
+
+#[test]
+fn a_repeated_upload_has_another_name() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    server.inject("PUT", "/t/", 1, DavFault::LoseAnswer);
+    server.inject("DELETE", "/t/", 1000, DavFault::Refuse(403));
+    make(backend, "one", b"bytes").expect("made");
+    assert_eq!(scene.files("t/").len(), 1, "what the lost answer was of");
+    assert_eq!(backend.read_all(&key("one")).expect("read"), b"bytes");
 }
 
 #[test]
@@ -434,6 +457,7 @@ fn a_directory_that_vanishes_is_no_lost_object() {
         backend.list_all("seg", "").map(drop),
         backend.superblock().map(drop),
         make(backend, "two", b"bytes"),
+        backend.delete(&key("one")),
     ];
     for result in results {
         let error = result.expect_err("there is no directory");
@@ -499,13 +523,23 @@ fn only_what_is_the_tiers_is_cleared() {
     assert!(!backend.is_empty().expect("asked"), "a file of others is there");
     make(backend, "one", b"bytes").expect("made");
     backend.set_superblock(&superblock(7)).expect("set");
-    scene.server.plant(&format!("{ROOT}/t/left"), b"");
-    scene.server.plant(&format!("{ROOT}/o/mine"), b"");
+    scene.server.plant(&format!("{ROOT}/t/00112233445566aa-3"), b"");
+    let foreign = ["c/mine", "kept", "o/mine", "superblock.old", "t/mine"];
+    let foreign = foreign.map(|name| format!("{ROOT}/{name}"));
+    for name in &foreign {
+        scene.server.plant(name, b"");
+    }
+    scene.another().list_all("seg", "").expect("listed");
+    assert!(scene.server.files().contains(&foreign[4]), "no upload of the tier");
     backend.clear().expect("cleared");
-    let kept = [format!("{ROOT}/kept"), format!("{ROOT}/o/mine")];
-    assert_eq!(scene.server.files(), kept);
-    let left = ["tiers".into(), ROOT.to_string(), format!("{ROOT}/o")];
-    assert_eq!(scene.server.collections(), left);
+    let mut kept = scene.server.files();
+    kept.sort();
+    assert_eq!(kept, foreign);
+    let mut left = scene.server.collections();
+    left.sort();
+    let directories = ["c", "o", "t"].map(|name| format!("{ROOT}/{name}"));
+    assert_eq!(left[..2], ["tiers".to_string(), ROOT.to_string()]);
+    assert_eq!(left[2..], directories);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,11 +19,13 @@ use ring::rand::{SecureRandom, SystemRandom};
 use terrace_core::{Error, ErrorKind, Persistency, Result};
 
 use super::failure;
-use super::layout::{UPLOADS, attributes_of, is_replaced, name_of, object_of, path_of};
+use super::layout::{UPLOADS, attributes_of, is_replaced, is_upload, name_of, object_of, path_of};
 use super::settings::{OpendalService, OpendalSettings};
 use super::slot::{Pair, SECOND, Slot};
 use crate::object::service::Settings;
-use crate::object::service::client::{Answer, Client, Condition, Head, Limits, Parts, Tagged};
+use crate::object::service::client::{
+    Answer, Client, Condition, Head, Limits, Parts, Tagged, Uploading,
+};
 use crate::object::service::failure::panicked;
 use crate::object::service::names::{ATTRIBUTES, OBJECTS};
 use crate::object::service::record::Record;
@@ -62,6 +64,8 @@ struct Inner {
     /// What names of uploads of this client begin with.
     own: String,
     next_upload: AtomicU64,
+    /// Names in [`UPLOADS`] that are being written.
+    uploads: Mutex<HashSet<String>>,
     /// Directories that are there, below that of the tier.
     directories: Mutex<HashSet<String>>,
     /// Names of objects whose attributes are written, and they not yet.
@@ -118,6 +122,7 @@ impl Inner {
             pauses_max: settings.deadline * 7 / 10,
             own: format!("{:016x}", u64::from_le_bytes(own)),
             next_upload: AtomicU64::new(0),
+            uploads: Mutex::default(),
             directories: Mutex::default(),
             beginning: Mutex::default(),
         })
@@ -226,15 +231,21 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes a file; it may be there in part until this returns.
-    async fn write(&self, operation: &'static str, path: &str, bytes: Bytes) -> Result<()> {
-        let full = self.full(path);
+    /// Writes a file, under a path for each try, all in the directory of `place`; it may be there in part until
+    /// this returns.
+    async fn write(
+        &self,
+        operation: &'static str,
+        place: &str,
+        path: impl Fn() -> String,
+        bytes: Bytes,
+    ) -> Result<()> {
         let mut is_again = false;
         loop {
-            self.ensure_directory(operation, path).await?;
-            let write = || async { self.operator.write(&full, bytes.clone()).await.map(drop) };
+            self.ensure_directory(operation, place).await?;
+            let write = || async { self.operator.write(&self.full(&path()), bytes.clone()).await };
             match self.repeated(write).await {
-                Ok(()) => return Ok(()),
+                Ok(_) => return Ok(()),
                 Err(error) if !is_again && failure::is_without_directory(&error) => {
                     // Another client has removed it.
                     lock(&self.directories).clear();
@@ -256,22 +267,41 @@ impl Inner {
             0 => path_of(name),
             _ => path_of(&format!("{name}{SECOND}")),
         };
-        self.write(operation, &file, slot.encode()).await
+        self.write(operation, &file, || file.clone(), slot.encode()).await
     }
 
     /// Makes an object that appears whole.
-    async fn create(&self, operation: &'static str, name: &str, bytes: Bytes) -> Result<()> {
-        let number = self.next_upload.fetch_add(1, Ordering::Relaxed);
-        let upload = format!("{UPLOADS}{}-{number}", self.own);
+    async fn create(
+        self: &Arc<Self>,
+        operation: &'static str,
+        name: &str,
+        bytes: Bytes,
+    ) -> Result<()> {
         let size_bytes = bytes.len() as u64;
+        // Each try has a name of its own: one whose answer was lost may still go on at the server.
+        let tries = Mutex::new(Vec::new());
+        let next = || {
+            let upload = Uploaded::new(self);
+            let path = upload.path();
+            lock(&tries).push(upload);
+            path
+        };
         let made = async {
-            self.write(operation, &upload, bytes).await?;
-            self.rename(operation, &upload, &path_of(name), size_bytes).await
+            self.write(operation, UPLOADS, next, bytes).await?;
+            let (last, count) = {
+                let tries = lock(&tries);
+                (tries.last().map(Uploaded::path).unwrap_or_default(), tries.len())
+            };
+            self.rename(operation, &last, &path_of(name), size_bytes, count > 1).await
         };
         let made = made.await;
-        if made.is_err() {
+        let mut tries = std::mem::take(&mut *lock(&tries));
+        if made.is_ok() {
+            tries.pop();
+        }
+        for upload in &tries {
             // Where this fails, the next listing from the start finds it.
-            let _ = self.operator.delete(&self.full(&upload)).await;
+            let _ = self.operator.delete(&self.full(&upload.path())).await;
         }
         made
     }
@@ -282,11 +312,26 @@ impl Inner {
         upload: &str,
         path: &str,
         size_bytes: u64,
+        was_repeated: bool,
     ) -> Result<()> {
         self.ensure_directory(operation, path).await?;
         let (from, to) = (self.full(upload), self.full(path));
-        match self.repeated(|| self.operator.rename(&from, &to)).await {
-            Ok(()) => Ok(()),
+        let tries = AtomicU32::new(0);
+        let rename = || {
+            tries.fetch_add(1, Ordering::Relaxed);
+            self.operator.rename(&from, &to)
+        };
+        match self.repeated(rename).await {
+            Ok(_) if !was_repeated && tries.load(Ordering::Relaxed) == 1 => Ok(()),
+            Ok(_) => {
+                let found =
+                    self.stat(path).await.map_err(|error| failure::of(operation, &error))?;
+                match found.is_some_and(|found| found.content_length() == size_bytes) {
+                    true => Ok(()),
+                    false => Err(Error::new(ErrorKind::Io, operation)
+                        .because("the object has another length than what was written")),
+                }
+            }
             // The answer to an earlier try may be lost: then it is there already.
             Err(error) if failure::is_without_directory(&error) => {
                 let found = self.stat(path).await.ok().flatten();
@@ -419,7 +464,9 @@ impl Inner {
     async fn clean_up(&self, operation: &'static str) -> Result<usize> {
         let mut removed = 0;
         for (name, is_directory) in self.entries(operation, UPLOADS).await?.entries {
-            if !is_directory && !name.starts_with(&self.own) {
+            // Those of this process that a deadline ended are left, too.
+            let is_left = is_upload(&name) && !lock(&self.uploads).contains(&name);
+            if !is_directory && is_left {
                 self.delete(operation, &format!("{UPLOADS}{name}")).await?;
                 removed += 1;
             }
@@ -455,7 +502,7 @@ impl Inner {
 
     async fn remove_directories(&self, operation: &'static str) -> Result<()> {
         for (name, is_directory) in self.entries(operation, UPLOADS).await?.entries {
-            if !is_directory {
+            if !is_directory && is_upload(&name) {
                 self.delete(operation, &format!("{UPLOADS}{name}")).await?;
             }
         }
@@ -491,6 +538,7 @@ impl Client for OpendalClient {
             persistency: Persistency::Storage,
             single_bytes_max: OBJECT_BYTES_MAX as usize,
             object_bytes_max: OBJECT_BYTES_MAX,
+            has_catalog: false,
         }
     }
 
@@ -604,7 +652,9 @@ impl Client for OpendalClient {
                 // A first file without the second counts, and not the other way round.
                 inner.delete(operation, &path_of(&format!("{name}{SECOND}"))).await?;
             }
-            inner.delete(operation, &path_of(&name)).await
+            inner.delete(operation, &path_of(&name)).await?;
+            // A file that is missing is no error: it may be missing with the directory.
+            inner.check_base(operation).await
         })
     }
 
@@ -627,7 +677,7 @@ impl Client for OpendalClient {
         })
     }
 
-    fn clean_up(&self, operation: &'static str, _: &str, _: HashSet<String>) -> Answer<usize> {
+    fn clean_up(&self, operation: &'static str, _: &str, _: Uploading) -> Answer<usize> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move { inner.clean_up(operation).await })
     }
@@ -654,5 +704,30 @@ impl Beginning {
 impl Drop for Beginning {
     fn drop(&mut self) {
         lock(&self.inner.beginning).remove(&self.name);
+    }
+}
+
+/// Notes a file in [`UPLOADS`] as long as it is being written.
+struct Uploaded {
+    inner: Arc<Inner>,
+    name: String,
+}
+
+impl Uploaded {
+    fn new(inner: &Arc<Inner>) -> Self {
+        let number = inner.next_upload.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", inner.own);
+        lock(&inner.uploads).insert(name.clone());
+        Self { inner: Arc::clone(inner), name }
+    }
+
+    fn path(&self) -> String {
+        format!("{UPLOADS}{}", self.name)
+    }
+}
+
+impl Drop for Uploaded {
+    fn drop(&mut self) {
+        lock(&self.inner.uploads).remove(&self.name);
     }
 }

@@ -55,6 +55,16 @@ fn parts(name: &str) -> Option<(&str, &str, &str)> {
     (!rest.is_empty()).then_some((kind, namespace, rest))
 }
 
+/// Whether a file of [`UPLOADS`] has the form that this backend gives: 16 hexadecimal digits, `-`, a number.
+pub(super) fn is_upload(name: &str) -> bool {
+    let Some((process, number)) = name.split_once('-') else { return false };
+    let is_hexadecimal = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    process.len() == 16
+        && process.bytes().all(is_hexadecimal)
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// The subdirectory for a name: both files of one are in the same.
 fn shard(last: &str) -> String {
     let name = last.strip_suffix(SECOND).unwrap_or(last);
@@ -74,6 +84,16 @@ mod tests {
         assert!(path_of("a/seg/x=2").starts_with(path_of("a/seg/x").as_str()));
         for foreign in ["o/x", "o/seg/x", "o/seg/zz/x", "o/seg/00/11/x"] {
             assert_eq!(name_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn uploads_have_a_form_of_their_own() {
+        assert!(is_upload("00112233445566aa-0") && is_upload("00112233445566aa-17"));
+        for foreign in
+            ["left", "0-0", "00112233445566AA-0", "00112233445566aa-", "00112233445566aa"]
+        {
+            assert!(!is_upload(foreign), "{foreign}");
         }
     }
 

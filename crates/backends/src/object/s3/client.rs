@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Requests to a bucket.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -22,9 +21,11 @@ use super::failure;
 use super::settings::S3Settings;
 use super::signed::Signed;
 use crate::object::service::Settings;
-use crate::object::service::client::{Answer, Client, Condition, Head, Limits, Parts, Tagged};
+use crate::object::service::client::{
+    Answer, Client, Condition, Head, Limits, Parts, Tagged, Uploading,
+};
 use crate::object::service::record::Record;
-use crate::object::service::requests::{Place, Service};
+use crate::object::service::requests::{Place, Service, lock};
 
 /// Up to this size an object is one request.
 const SINGLE_BYTES_MAX: usize = 16 << 20;
@@ -124,6 +125,7 @@ impl Client for S3Client {
             persistency: Persistency::Shared,
             single_bytes_max: SINGLE_BYTES_MAX,
             object_bytes_max: OBJECT_BYTES_MAX,
+            has_catalog: true,
         }
     }
 
@@ -260,13 +262,15 @@ impl Client for S3Client {
         })
     }
 
-    fn clean_up(&self, operation: &'static str, root: &str, own: HashSet<String>) -> Answer<usize> {
+    fn clean_up(&self, operation: &'static str, root: &str, own: Uploading) -> Answer<usize> {
         let (signed, root) = (self.signed.clone(), root.to_string());
         self.ask(operation, move |store| async move {
             let mut aborted = 0;
             for (name, upload) in left_uploads(&signed, &root).await? {
                 let Ok(path) = Path::parse(&name) else { continue };
-                if own.contains(&name) {
+                // Behind the listing: one that began in between is noted by now.
+                let is_own = lock(&own).contains(&name);
+                if is_own {
                     continue;
                 }
                 store.abort_multipart(&path, &upload).await?;

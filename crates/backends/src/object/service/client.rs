@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -14,6 +15,9 @@ use super::record::Record;
 
 /// The answer to a request, which runs once it is polled and outlives what made it.
 pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+/// Names of objects that are being uploaded in parts.
+pub(crate) type Uploading = Arc<Mutex<HashSet<String>>>;
 
 /// Requests to a service. Each repeats by itself what is safe to repeat; its caller has the deadline.
 ///
@@ -78,8 +82,9 @@ pub(crate) trait Client: Send + Sync + 'static {
     fn list_directories(&self, operation: &'static str, prefix: &str) -> Answer<Vec<String>>;
 
     /// Removes what uploads of earlier processes have left below a root; how many there were. `own` are
-    /// names of objects that this process is writing in parts.
-    fn clean_up(&self, operation: &'static str, root: &str, own: HashSet<String>) -> Answer<usize>;
+    /// names of objects that this process is writing in parts: each is noted before its upload begins, so it
+    /// is to be looked for behind the listing of uploads.
+    fn clean_up(&self, operation: &'static str, root: &str, own: Uploading) -> Answer<usize>;
 
     /// Removes directories below a root that are empty, where the service has directories.
     fn remove_directories(&self, operation: &'static str, root: &str) -> Answer<()>;
@@ -93,6 +98,8 @@ pub(crate) struct Limits {
     pub(crate) single_bytes_max: usize,
     /// Largest object.
     pub(crate) object_bytes_max: u64,
+    /// Whether a log of the catalog may be there, below [`super::names::CATALOG`].
+    pub(crate) has_catalog: bool,
 }
 
 /// What an object is like.

@@ -110,7 +110,8 @@ impl<S> ServiceTier<S> {
         const OPERATION: &str = "clear a tier";
         self.check_writable(OPERATION)?;
         let service = &self.shared.service;
-        for kind in [names::OBJECTS, names::ATTRIBUTES, names::CATALOG, names::SUPERBLOCK] {
+        let catalog = service.client.limits().has_catalog.then_some(names::CATALOG);
+        for kind in [names::OBJECTS, names::ATTRIBUTES].into_iter().chain(catalog) {
             let prefix = format!("{}{kind}", service.root);
             loop {
                 let (found, _) = service.list(&prefix, None, PAGE_NAMES)?;
@@ -125,6 +126,9 @@ impl<S> ServiceTier<S> {
                 }
             }
         }
+        // Last: until then the tier says whose it is.
+        let superblock = format!("{}{}", service.root, names::SUPERBLOCK);
+        service.delete(OPERATION, &object_path(&superblock)?)?;
         service.remove_directories()
     }
 

@@ -2,7 +2,6 @@
 //! Requests to a service, which block: the asynchronous client runs on two threads of its own, and a
 //! deadline ends each request with all its retries.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::client::{Answer, Client, Condition, Head, Parts, Tagged};
+use super::client::{Answer, Client, Condition, Head, Parts, Tagged, Uploading};
 use super::failure::{late, panicked};
 use super::record::Record;
 
@@ -49,8 +48,7 @@ pub(crate) struct Service {
     pub(super) deadline: Duration,
     reads: Arc<Semaphore>,
     parts: Arc<Semaphore>,
-    /// Names of objects that are being uploaded in parts.
-    uploading: Mutex<HashSet<String>>,
+    uploading: Uploading,
     /// Requests that run in the background.
     ending: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -98,7 +96,7 @@ impl Service {
             deadline,
             reads: Arc::new(Semaphore::new(READS_MAX)),
             parts: Arc::new(Semaphore::new(PARTS_MAX)),
-            uploading: Mutex::default(),
+            uploading: Uploading::default(),
             ending: Mutex::default(),
         })
     }
@@ -299,7 +297,7 @@ impl Service {
     /// Removes what uploads of an earlier process have left; how many there were.
     pub(super) fn clean_up(&self) -> Result<usize> {
         const OPERATION: &str = "remove what uploads have left";
-        let own = lock(&self.uploading).clone();
+        let own = Arc::clone(&self.uploading);
         self.run(OPERATION, self.client.clean_up(OPERATION, &self.root, own))
     }
 
