@@ -60,7 +60,7 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`super::S3::open`].
+    /// `Invalid`, `Denied` (a file of credentials that cannot be read).
     pub fn open(settings: &S3Settings) -> Result<Self> {
         let service = Arc::new(settings.open()?);
         let root = format!("{}{}", service.root, names::CATALOG);
