@@ -205,13 +205,6 @@ impl Run {
             matches!(mounted, Err(E::INVAL | E::NOTEMPTY | E::NOTDIR | E::ISDIR | E::STALE));
         if self.clients.count() > 1 && native != mounted && is_of_kernel {
             match by_path {
-                // docs/explanation/mount.md: the kernel has two inodes of the directory above.
-                ByPath::Same
-                    if is_onto_above(operation)
-                        && (&native, &mounted) == (&Err(E::NOTEMPTY), &Err(E::ISDIR)) =>
-                {
-                    mounted.clone_from(&native);
-                }
                 ByPath::Same => {}
                 ByPath::Other(by_path) => mounted = self.clients.mounted().apply(&by_path),
                 ByPath::Removed if native.is_err() => mounted.clone_from(&native),
@@ -374,12 +367,6 @@ impl Run {
             self.how, self.seed
         );
     }
-}
-
-/// Whether something is to be moved over a directory that contains it.
-fn is_onto_above(operation: &Operation) -> bool {
-    let Operation::Rename { from, to, .. } = operation else { return false };
-    from.strip_prefix(to.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn changes_names(operation: &Operation) -> bool {
