@@ -15,7 +15,9 @@
 //! dentry may be in each of several places, and a directory counts as above another one if it is above
 //! any of them. A request that concerns what was found shows it, unless the repeated call may begin at a
 //! descriptor of that: the thread used it before, or looks up the same name once more, although the kernel
-//! need not ask for it again that soon.
+//! need not ask for it again that soon. The kernel does ask again for the target of a rename: where that is
+//! a directory through which the path of the source led, it gets another id without need. Such a rename
+//! fails in any case, for a file with `EISDIR` in place of `ENOTEMPTY`.
 //!
 //! An id is the number of the directory, and a count of its ids in the upper bits. So the number follows
 //! from the id alone, also in a file handle that a program kept. What is noted here only decides which id
