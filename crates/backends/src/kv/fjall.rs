@@ -6,6 +6,7 @@
 //! never see half a batch, syncs shared by waiting threads, and noticing a journal that lost its
 //! end ([`SyncMark`]).
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +52,10 @@ const WORKER_THREADS: usize = 1;
 /// Open tables: a catalog of 10 million segments has about 30.
 const OPEN_FILES_MAX: usize = 128;
 
+/// fjall's version file, and its length.
+const VERSION: &str = "version";
+const VERSION_BYTES: u64 = 4;
+
 /// Holds the number of the last sync outside of the engine.
 const MARK: &str = "synced";
 
@@ -84,6 +89,36 @@ pub struct Fjall {
     spare: Spare,
 }
 
+/// Whether anything may have been kept in a directory: fjall makes its first tree after all its other files.
+fn is_made(path: &Path) -> bool {
+    let trees = std::fs::read_dir(path.join("keyspaces"));
+    SyncMark::exists(path, MARK) || trees.is_ok_and(|mut trees| trees.next().is_some())
+}
+
+/// Removes what is left of a making that a crash or a full disk cut off, and over which fjall would make
+/// nothing: it writes its version after the journal, and syncs it, before there is anything to keep.
+fn remove_unfinished(path: &Path) -> std::io::Result<()> {
+    let is_unfinished = || {
+        let version = std::fs::metadata(path.join(VERSION));
+        !is_made(path) && version.map_or(0, |file| file.len()) < VERSION_BYTES
+    };
+    if !is_unfinished() {
+        return Ok(());
+    }
+    // Another process that has the lock makes it, or has it open; fjall says so.
+    let lock = File::options().write(true).open(path.join("lock"));
+    let Some(lock) = lock.ok().filter(|lock| lock.try_lock().is_ok()) else { return Ok(()) };
+    if is_unfinished() {
+        for name in [VERSION, "0.jnl"] {
+            match std::fs::remove_file(path.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    lock.unlock()
+}
+
 /// Opens a directory, which is made where it is missing.
 pub(super) fn open(path: &Path) -> Result<Arc<dyn Kv>> {
     Ok(Arc::new(Fjall::open(path)?))
@@ -103,11 +138,13 @@ impl Fjall {
     fn open_as_is(path: &Path) -> Result<Self> {
         const OPERATION: &str = "open the fjall engine";
         // Without its version file fjall would begin anew over the old tables.
-        if SyncMark::exists(path, MARK) && !path.join("version").exists() {
+        if is_made(path) && !path.join(VERSION).exists() {
             return Err(Error::new(ErrorKind::Corrupt, OPERATION)
                 .because("its version file is missing")
                 .with("path", path.display()));
         }
+        remove_unfinished(path)
+            .map_err(|source| Error::from_io(OPERATION, source).with("path", path.display()))?;
         let spare = Spare::open(path);
         let (database, pairs) = guarded(OPERATION, path, || {
             let database = Database::builder(path)

@@ -268,3 +268,51 @@ fn many_short_openings_of_fjall_fill_tables() {
     }
     assert!(count() > 0, "40 MiB were written and a memtable has 16 MiB");
 }
+
+/// A crash, or a full disk, while the engine is made: nothing was kept yet.
+#[test]
+fn fjall_is_made_where_its_making_was_cut_off() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let made = directory.path().join("made");
+    drop(open("fjall", &made).expect("open"));
+    let version = fs::read(made.join("version")).expect("it is there");
+    let cut_off = |name: &str, version: Option<&[u8]>| {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.join("keyspaces")).expect("make");
+        for file in ["lock", "0.jnl"] {
+            fs::write(path.join(file), b"").expect("write");
+        }
+        if let Some(version) = version {
+            fs::write(path.join("version"), version).expect("write");
+        }
+        path
+    };
+    let paths = [
+        cut_off("before", None),
+        cut_off("empty", Some(b"")),
+        cut_off("short", Some(&version[..2])),
+        cut_off("after", Some(&version)),
+    ];
+    for path in paths {
+        let kv = open("fjall", &path).unwrap_or_else(|error| panic!("{path:?}: {}", error.chain()));
+        kv.put(b"key", b"value").expect("commit");
+        drop(kv);
+        let kv = open("fjall", &path).expect("open");
+        assert_eq!(kv.get(b"key").expect("read").as_deref(), Some(&b"value"[..]), "{path:?}");
+    }
+}
+
+/// Where it holds anything, a damaged version file is damage.
+#[test]
+fn fjall_with_tables_is_not_made_anew() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    open("fjall", directory.path()).expect("open").put(b"key", b"value").expect("commit");
+    fs::remove_file(directory.path().join("synced")).expect("it is there");
+    for version in [Some(b""), None] {
+        match version {
+            Some(bytes) => fs::write(directory.path().join("version"), bytes).expect("write"),
+            None => fs::remove_file(directory.path().join("version")).expect("it is there"),
+        }
+        assert_eq!(refused("fjall", directory.path()).kind(), ErrorKind::Corrupt, "{version:?}");
+    }
+}

@@ -157,3 +157,39 @@ fn what_fills_the_disk_of_a_store_can_be_removed() {
         }
     }
 }
+
+/// Blocks that are left while a store is made: with the first ones it is cut off at each of its steps.
+const BLOCKS_EACH: u64 = 96;
+const BLOCKS_MORE: [u64; 3] = [256, 1024, 4096];
+
+#[test]
+fn a_store_that_was_begun_on_a_full_disk_is_made_once_there_is_room() {
+    for engine in ["fjall", "lmdb"] {
+        let Some(scene) = Scene::new() else { return };
+        let small = Small::mount(scene.directory("small"));
+        let init = || {
+            let mut init = scene.command(["init", "small/store", "--catalog", engine]);
+            init.output().expect("it runs")
+        };
+        let (mut made, mut refused) = (0, 0);
+        for blocks in (0..BLOCKS_EACH).chain(BLOCKS_MORE) {
+            let what = format!("{engine}, {blocks} blocks");
+            small.fill_to(blocks * 4096);
+            let on_full = init();
+            if on_full.status.success() {
+                made += 1;
+            } else {
+                refused += 1;
+                let text = String::from_utf8_lossy(&on_full.stderr);
+                assert_eq!(on_full.status.code(), Some(NO_SPACE), "{what}: {text}");
+                fs::remove_file(small.0.join("fill")).expect("it is there");
+                let again = init();
+                let text = String::from_utf8_lossy(&again.stderr);
+                assert!(again.status.success(), "{what}, with room: {text}");
+            }
+            scene.ok(["--store", "small/store", "ls"]);
+            fs::remove_dir_all(small.0.join("store")).expect("it was made");
+        }
+        assert!(made > 0 && refused > 0, "{engine}: {made} made, {refused} refused");
+    }
+}

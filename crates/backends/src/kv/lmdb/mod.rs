@@ -121,6 +121,12 @@ impl Lmdb {
                 .with("file_bytes", file_bytes)
                 .with("expected_bytes", length_bytes));
         }
+        // Its making was cut off, by a crash or a full disk: LMDB would take it for another file. Journals come later.
+        if !JOURNALS.iter().any(|name| path.join(name).exists())
+            && (1..tree::file_bytes_min()).contains(&file_bytes)
+        {
+            std::fs::remove_file(path.join(tree::FILE_NAME)).map_err(failed)?;
+        }
         let tree = Tree::open(path, limits.map_bytes, &directory)?;
         let applied = tree.applied()?;
         if let Some(name) = missing_journal.filter(|_| durable.max(applied) > 0) {

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvOpenOptions, MdbError, RoTxn, WithTls};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use terrace_core::{Error, ErrorKind, KV_KEY_BYTES_MAX, Result};
 
 use super::merge::Change;
@@ -20,8 +22,12 @@ use crate::kv::FAILED;
 /// LMDB's own name for its file.
 pub(super) const FILE_NAME: &str = "data.mdb";
 
-/// Threads that may have read and still live. LMDB keeps 64 bytes for each in `lock.mdb`.
+/// Threads that may have read and still live.
 const READERS_MAX: u32 = 4096;
+
+/// What LMDB keeps of them, 64 bytes for each after at most a block.
+const READERS_NAME: &str = "lock.mdb";
+const READERS_BYTES: u64 = READERS_MAX as u64 * 64 + 4096;
 
 /// Names the version of the format, for journals and tree (`docs/formats/lmdb.md`).
 const VERSION_KEY: &[u8] = b"version";
@@ -46,6 +52,23 @@ pub(super) struct Tree {
     is_lost: bool,
 }
 
+/// The length of an empty tree: LMDB begins its file with two pages of its own.
+pub(super) fn file_bytes_min() -> u64 {
+    2 * rustix::param::page_size() as u64
+}
+
+/// Takes room for what LMDB writes through a mapping: where the disk is too full for that, the process would die.
+fn allocate_readers(directory: &Path) -> std::io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false);
+    let readers = options.open(directory.join(READERS_NAME))?;
+    match rustix::fs::fallocate(&readers, FallocateFlags::empty(), 0, READERS_BYTES) {
+        // Some file systems allocate nothing ahead.
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        allocated => Ok(allocated?),
+    }
+}
+
 /// Why changes were not written.
 pub(super) enum Refusal {
     /// The map is too small: grow it and try again.
@@ -60,6 +83,9 @@ impl Tree {
     pub(super) fn open(directory: &Path, map_bytes: usize, _lock: &File) -> Result<Self> {
         const OPERATION: &str = "open the lmdb engine";
         let failed = |error| translated(OPERATION, directory, error);
+        allocate_readers(directory).map_err(|source| {
+            Error::from_io(OPERATION, source).with("path", directory.display())
+        })?;
         let mut options = EnvOpenOptions::new();
         options.map_size(map_bytes).max_readers(READERS_MAX).max_dbs(2);
         // SAFETY: heed asks that the file be opened once in a process, and be changed by LMDB alone
@@ -225,9 +251,19 @@ fn checksum(key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
     crc32c::crc32c_append(crc32c::crc32c(key), value).to_le_bytes()
 }
 
+fn is_disk_full(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|all| all.f_bavail == 0)
+}
+
 fn translated(operation: &'static str, path: &Path, error: heed::Error) -> Error {
     let new = |kind| Error::new(kind, operation);
     let error = match error {
+        // LMDB reports so that only a part of a write had room.
+        heed::Error::Io(source)
+            if Errno::from_io_error(&source) == Some(Errno::IO) && is_disk_full(path) =>
+        {
+            Error::from_io(operation, Errno::NOSPC.into())
+        }
         heed::Error::Io(source) => match source.kind() {
             // No caller names these files or offsets, so the file was damaged from outside.
             Os::NotFound | Os::UnexpectedEof | Os::InvalidData | Os::InvalidInput => {
