@@ -90,6 +90,8 @@ impl Scene {
         let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
         command.env("TERRACE_STORE", "store");
+        // The user's own secret is no part of this.
+        command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("TERRACE_SECRET_FILE");
         command
     }
 
