@@ -188,6 +188,15 @@ class Host:
             return False
         return str(self.root).encode() in words and state != "Z"
 
+    def end_processes(self) -> None:
+        """Ends what is left of the host: its processes end only some time after its first one, mounts of its own last."""
+        (self.cgroup / "cgroup.kill").write_text("1", encoding="ascii")
+        end = time.monotonic() + STOP_TIMEOUT_S
+        while "populated 1" in (self.cgroup / "cgroup.events").read_text(encoding="ascii"):
+            if time.monotonic() > end:
+                raise TestBedError(f"{self.name}: processes below {self.cgroup} do not end")
+            time.sleep(0.05)
+
     def remove(self) -> None:
         self.stop()
         run("umount", "--lazy", self.root, check=False)
@@ -195,6 +204,7 @@ class Host:
             run("losetup", "--detach", loop, check=False)
         run("ip", "netns", "delete", self.namespace, check=False)
         if self.cgroup.is_dir():
+            self.end_processes()
             for inner in sorted((path for path in self.cgroup.rglob("*") if path.is_dir()), reverse=True):
                 inner.rmdir()
             self.cgroup.rmdir()
