@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use terrace_core::{Clock, SystemClock};
 
+use crate::hold::Hold;
 use crate::http::{self, Answer, Request, decode, encode};
 
 /// The user that the server knows.
@@ -42,6 +43,10 @@ pub enum DavFault {
     /// Of what a PUT sends only so many bytes are kept, and the connection is closed, as by a server that
     /// writes in place and crashes.
     Tear(usize),
+    /// Of what a PUT sends only so many bytes are kept, and it is acknowledged.
+    Shorten(usize),
+    /// It is carried out when [`DavServer::release`] is called, even if its client has gone.
+    Hold,
     /// A range is not heeded: the whole file is sent.
     IgnoreRange,
 }
@@ -71,6 +76,7 @@ struct Shared {
     connections: Mutex<Vec<TcpStream>>,
     is_over: AtomicBool,
     clock: SystemClock,
+    hold: Hold,
 }
 
 #[derive(Default)]
@@ -173,6 +179,16 @@ impl DavServer {
         self.state().faults.push(DavFaultPoint { method, path: path.into(), times, fault });
     }
 
+    /// Blocks until a request is held.
+    pub fn wait_held(&self) {
+        self.shared.hold.wait_held();
+    }
+
+    /// Carries out the requests that are held, and returns when they are.
+    pub fn release(&self) {
+        self.shared.hold.release();
+    }
+
     /// Has no request fail any more; how many faults were still to come.
     pub fn heal(&self) -> u64 {
         std::mem::take(&mut self.state().faults)
@@ -194,6 +210,7 @@ pub struct TakenTree(BTreeMap<String, Option<Arc<Vec<u8>>>>);
 impl Drop for DavServer {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
+        self.shared.hold.end();
         self.disconnect();
         // Ends the wait for connections.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
@@ -214,10 +231,11 @@ fn serve(shared: &Shared, connection: &TcpStream) -> io::Result<()> {
         let fault = shared.begin(&request.method, path.as_deref().unwrap_or_default());
         match fault {
             Some(DavFault::Stall(longest)) => shared.clock.sleep(longest),
-            Some(DavFault::Tear(bytes)) => request.body.truncate(bytes),
+            Some(DavFault::Tear(bytes) | DavFault::Shorten(bytes)) => request.body.truncate(bytes),
             Some(DavFault::IgnoreRange) => request.headers.retain(|(name, _)| name != "range"),
             _ => {}
         }
+        let held = (fault == Some(DavFault::Hold)).then(|| shared.hold.wait());
         let answer = match (fault, path) {
             (Some(DavFault::Refuse(status)), _) => {
                 Answer::new(status, "<html>as the test wants</html>")
@@ -225,6 +243,7 @@ fn serve(shared: &Shared, connection: &TcpStream) -> io::Result<()> {
             (_, None) => Answer::new(404, ""),
             (_, Some(path)) => lock(&shared.state).answer(&path, &request),
         };
+        drop(held);
         lock(&shared.state).sent_bytes += answer.body.len() as u64;
         match fault {
             Some(DavFault::LoseAnswer | DavFault::Tear(_)) => return Ok(()),

@@ -11,6 +11,8 @@ mod crash;
 pub mod dav;
 pub mod history;
 #[cfg(any(feature = "dav", feature = "s3"))]
+mod hold;
+#[cfg(any(feature = "dav", feature = "s3"))]
 mod http;
 pub mod kv_behaviour;
 mod kv_layer;

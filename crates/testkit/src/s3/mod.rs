@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use terrace_core::{Clock, SystemClock};
 
 use self::sign::{Known, hex};
+use crate::hold::Hold;
 use crate::http::{self, Answer, Request, decode, encode};
 
 /// What a client needs to know of the service.
@@ -47,6 +48,10 @@ pub enum S3Fault {
     Truncate(usize),
     /// It is answered so much later.
     Stall(Duration),
+    /// It is carried out when [`S3Server::release`] is called.
+    Hold,
+    /// It is carried out, and answered when [`S3Server::release`] is called.
+    HoldAnswer,
     /// A listing is answered with a page that has no names and is not the last one.
     EmptyPage,
 }
@@ -79,6 +84,7 @@ struct Shared {
     /// By how much its clock is ahead.
     ahead_seconds: AtomicI64,
     clock: SystemClock,
+    hold: Hold,
 }
 
 #[derive(Default)]
@@ -219,6 +225,16 @@ impl S3Server {
         self.state().faults.push(point);
     }
 
+    /// Blocks until a request is held.
+    pub fn wait_held(&self) {
+        self.shared.hold.wait_held();
+    }
+
+    /// Carries out or answers the requests that are held.
+    pub fn release(&self) {
+        self.shared.hold.release();
+    }
+
     /// Has no request fail any more; how many faults were still to come.
     pub fn heal(&self) -> u64 {
         std::mem::take(&mut self.state().faults).iter().map(|point| point.times).sum()
@@ -238,6 +254,7 @@ pub struct TakenBucket(Option<BTreeMap<String, Stored>>);
 impl Drop for S3Server {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
+        self.shared.hold.end();
         self.disconnect();
         // Ends the wait for connections.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
@@ -263,11 +280,16 @@ fn serve(shared: &Shared, connection: &TcpStream) -> io::Result<()> {
         if let Some(S3Fault::Stall(longest)) = fault {
             shared.clock.sleep(longest);
         }
+        let held = (fault == Some(S3Fault::Hold)).then(|| shared.hold.wait());
         let answer = match fault {
             Some(S3Fault::Refuse(status, code)) => failure(status, code),
             Some(S3Fault::EmptyPage) => empty_page(&request),
             _ => shared.answer(kind, &bucket, &name, &request),
         };
+        drop(held);
+        if fault == Some(S3Fault::HoldAnswer) {
+            drop(shared.hold.wait());
+        }
         let mut answer = answer.with("x-amz-request-id", "testkit");
         if request.method == "HEAD" {
             // A head has no body, also where it says why it fails.
