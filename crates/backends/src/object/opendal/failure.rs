@@ -3,7 +3,6 @@
 //! more than people should see.
 
 use std::error::Error as _;
-use std::io;
 
 use terrace_core::{Error, ErrorKind};
 
@@ -14,9 +13,6 @@ pub(super) fn of(operation: &'static str, error: &opendal::Error) -> Error {
     if let Some(status) = status(error) {
         let (kind, reason) = of_status(status);
         return Error::new(kind, operation).because(reason).with("status", status);
-    }
-    if let Some(code) = os_error(error) {
-        return Error::from_io(operation, io::Error::from_raw_os_error(code));
     }
     match error.kind() {
         opendal::ErrorKind::NotFound => {
@@ -85,12 +81,6 @@ fn status(error: &opendal::Error) -> Option<u16> {
     rest.get(..3)?.parse().ok()
 }
 
-/// The error of the operating system at the end of the chain.
-fn os_error(error: &opendal::Error) -> Option<i32> {
-    let source = error.source()?.downcast_ref::<io::Error>()?;
-    source.raw_os_error()
-}
-
 /// What went wrong, and the last cause of it.
 fn cause(error: &opendal::Error) -> String {
     let mut last = error.source();
@@ -129,13 +119,6 @@ mod tests {
             assert_eq!(failed.kind(), kind, "{text}");
             assert!(text.contains(words) && !text.contains("secret"), "{text}");
         }
-    }
-
-    #[test]
-    fn an_error_of_the_system_keeps_its_kind() {
-        let full = io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error());
-        let error = opendal::Error::new(opendal::ErrorKind::Unexpected, "write").set_source(full);
-        assert_eq!(of("write", &error).kind(), ErrorKind::NoSpace);
     }
 
     #[test]
