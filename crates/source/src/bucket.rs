@@ -107,6 +107,14 @@ impl Source for Bucket {
         if is_empty(&page) { Err(Errno::NOENT) } else { Ok(shared.directory(path)) }
     }
 
+    fn shown(&self, meta: Meta) -> Meta {
+        let mode = match meta.is_file() {
+            true => self.shared.file_mode(),
+            false => self.shared.directory_mode(),
+        };
+        Meta { mode, uid: self.shared.owner.uid, gid: self.shared.owner.gid, ..meta }
+    }
+
     fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
         let shared = &self.shared;
         let below = match key_of(path) {
@@ -207,7 +215,6 @@ impl Shared {
     }
 
     fn file(&self, path: &Path, object: &PrefixObject) -> Meta {
-        let mode = FileType::RegularFile.as_raw_mode() | 0o444 & !self.owner.umask;
         let modified = (object.modified_s, 0);
         Meta {
             size_bytes: object.size_bytes,
@@ -216,13 +223,20 @@ impl Shared {
             modified,
             changed: modified,
             etag: object.tag.clone(),
-            ..self.meta(path, mode)
+            ..self.meta(path, self.file_mode())
         }
     }
 
     fn directory(&self, path: &Path) -> Meta {
-        let mode = FileType::Directory.as_raw_mode() | 0o555 & !self.owner.umask;
-        self.meta(path, mode)
+        self.meta(path, self.directory_mode())
+    }
+
+    fn file_mode(&self) -> u32 {
+        FileType::RegularFile.as_raw_mode() | 0o444 & !self.owner.umask
+    }
+
+    fn directory_mode(&self) -> u32 {
+        FileType::Directory.as_raw_mode() | 0o555 & !self.owner.umask
     }
 
     fn meta(&self, path: &Path, mode: u32) -> Meta {

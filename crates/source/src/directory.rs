@@ -127,6 +127,10 @@ impl Source for Directory {
         Ok(meta_below(self.root_device, &rustix::fs::fstat(&file)?))
     }
 
+    fn shown(&self, meta: Meta) -> Meta {
+        meta
+    }
+
     fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
         let file = self.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let device = rustix::fs::fstat(&file)?.st_dev;

@@ -62,17 +62,22 @@ impl Meta {
 
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
-        FileType::from_raw_mode(self.mode) == FileType::RegularFile
+        self.kind() == FileType::RegularFile
     }
 
-    /// Whether both are of one file with the same bytes, as far as attributes tell.
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+
+    /// Whether both are of one file with the same bytes, as far as attributes tell. Owner and permissions may differ:
+    /// of a bucket they are those of the mount, and a change of a file changes a time.
     ///
     /// A `write` changes the time of modification, and setting that back changes the other one. Two writes do
     /// not: one within the same tick of the clock (`is_modified_within`), and a store to a mapped page
     /// that is dirty already. A store after the page was written back changes the time again.
     pub fn is_same_state(&self, other: &Self) -> bool {
         self.inode == other.inode
-            && self.mode == other.mode
+            && self.kind() == other.kind()
             && self.size_bytes == other.size_bytes
             && self.modified == other.modified
             && self.changed == other.changed
@@ -84,10 +89,7 @@ impl Meta {
     pub(crate) fn is_same_inode(&self, other: &Self) -> bool {
         match self.is_file() || other.is_file() {
             true => self.is_same_state(other),
-            false => {
-                let kind = |meta: &Self| FileType::from_raw_mode(meta.mode);
-                self.inode == other.inode && kind(self) == kind(other)
-            }
+            false => self.inode == other.inode && self.kind() == other.kind(),
         }
     }
 

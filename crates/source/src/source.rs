@@ -38,6 +38,10 @@ pub trait Source: Send + Sync + 'static {
     /// Attributes of what a path names.
     fn look(&self, path: &Path) -> Result<Meta, Errno>;
 
+    /// What attributes are shown as that were seen at an earlier time, perhaps on another mount of this storage: owner
+    /// and permissions may be those of the mount. No request.
+    fn shown(&self, meta: Meta) -> Meta;
+
     /// Begins to list a directory.
     fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno>;
 

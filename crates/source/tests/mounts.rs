@@ -12,10 +12,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tempfile::TempDir;
+use terrace_backends::object::S3Settings;
 use terrace_fuse::{FileSystemStatus, MountOptions, Unmounter};
 use terrace_source::{
-    Cache, CacheSettings, Directory, Listing, Meta, Source, SourceFile, SourceMount, SourceOptions,
+    Bucket, BucketOwner, Cache, CacheSettings, Directory, Listing, Meta, Source, SourceFile,
+    SourceMount, SourceOptions,
 };
+use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
 
 /// A directory whose calls wait as long as it hangs.
 struct Hanging {
@@ -71,6 +74,9 @@ impl Source for Hanging {
             file.write_all(b"x").expect("room");
         }
         found
+    }
+    fn shown(&self, meta: Meta) -> Meta {
+        self.inner.shown(meta)
     }
     fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
         self.gate.pass();
@@ -165,14 +171,24 @@ fn mount(ground: &TempDir, ttl: Duration, deadline: Duration) -> Mounted {
 fn mount_sized(ground: &TempDir, ttl: Duration, deadline: Duration, cache_bytes: u64) -> Mounted {
     let gate = Arc::new(Gate::default());
     let inner = Directory::open(&ground.path().join("source")).expect("a directory");
-    let identity = inner.identity().to_string();
     let source: Arc<dyn Source> = Arc::new(Hanging { inner, gate: Arc::clone(&gate) });
+    mount_source(ground, &source, gate, ttl, deadline, cache_bytes)
+}
+
+fn mount_source(
+    ground: &TempDir,
+    source: &Arc<dyn Source>,
+    gate: Arc<Gate>,
+    ttl: Duration,
+    deadline: Duration,
+    cache_bytes: u64,
+) -> Mounted {
     let settings = CacheSettings {
         directory: ground.path().join("cache"),
         bytes_max: Some(cache_bytes),
         purpose: "a test".into(),
     };
-    let cache = Arc::new(Cache::open(&settings, &identity).expect("a cache"));
+    let cache = Arc::new(Cache::open(&settings, source.identity()).expect("a cache"));
     let options = SourceOptions {
         mount: MountOptions::default(),
         ttl,
@@ -181,7 +197,7 @@ fn mount_sized(ground: &TempDir, ttl: Duration, deadline: Duration, cache_bytes:
         passes_through: true,
     };
     let path = ground.path().join("mnt");
-    let mounted = SourceMount::new(&source, &cache, &path, &options).expect("mounted");
+    let mounted = SourceMount::new(source, &cache, &path, &options).expect("mounted");
     let unmounter = mounted.unmounter();
     let serving = std::thread::spawn(move || mounted.serve().expect("served"));
     Mounted { path, gate, cache, unmounter, serving: Some(serving) }
@@ -224,6 +240,42 @@ fn what_is_cached_is_served_while_the_source_hangs() {
     mounted.gate.set_closed(false);
     assert_eq!(read("a/other").expect("it answers again"), b"other");
     assert_eq!(part(0).expect("it answers again"), large[..4096]);
+}
+
+#[test]
+fn an_outage_shows_the_owner_and_modes_of_this_mount() {
+    let Some(ground) = ground() else { return };
+    let server = S3Server::start();
+    server.plant("sets/dir/file", b"bytes");
+    let keys = ground.path().join("keys");
+    let text = format!("[default]\naws_access_key_id={KEY_ID}\naws_secret_access_key={SECRET}\n");
+    fs::write(&keys, text).expect("room");
+    let settings = S3Settings {
+        prefix: "sets".into(),
+        endpoint: Some(server.endpoint()),
+        region: Some(REGION.into()),
+        credentials: Some(keys),
+        deadline: SHORT,
+        ..S3Settings::new(BUCKET)
+    };
+    let mount = |uid, umask| {
+        let owner = BucketOwner { uid, gid: uid, umask };
+        let source: Arc<dyn Source> = Arc::new(Bucket::open(&settings, owner).expect("a bucket"));
+        mount_source(&ground, &source, Arc::default(), Duration::ZERO, SHORT, 1 << 30)
+    };
+    let file = |mounted: &Mounted| fs::read(mounted.path.join("dir/file"));
+    let mounted = mount(1, 0);
+    assert_eq!(file(&mounted).expect("read"), b"bytes");
+    drop(mounted);
+    let mounted = mount(2, 0o077);
+    let fault = S3Fault::Refuse(503, "SlowDown");
+    server.inject(S3FaultPoint { kind: "", name: String::new(), times: 1_000_000, fault });
+    for (name, mode) in [("", 0o040_500), ("dir", 0o040_500), ("dir/file", 0o100_400)] {
+        let found = fs::metadata(mounted.path.join(name)).expect("it was looked at before");
+        assert_eq!((found.uid(), found.gid(), found.mode()), (2, 2, mode), "{name:?}");
+    }
+    assert_eq!(file(&mounted).expect("a copy"), b"bytes");
+    server.heal();
 }
 
 #[test]

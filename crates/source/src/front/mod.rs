@@ -74,7 +74,7 @@ impl Front {
         let (meta, is_recalled) = match looked {
             // What is cached is served where the source is down at the start.
             Err(errno) if may_be_unreachable(errno) => match cache.recall(Path::new("")) {
-                Some((meta, _)) => (meta, true),
+                Some((meta, _)) => (source.shown(meta), true),
                 None => return Err(errno.into()),
             },
             other => (other?, false),
@@ -116,7 +116,7 @@ impl Front {
         let recall = || {
             let (meta, _) = self.cache.recall(path)?;
             Some(Known {
-                meta,
+                meta: self.source.shown(meta),
                 looked_ns: self.clock.now_ns(),
                 is_recalled: true,
                 is_refuted: false,
