@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A prefix of a bucket as a source: objects are files, common prefixes are directories.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -27,6 +28,8 @@ const KEY_BYTES_MAX: usize = 1024;
 const PIECE_BYTES: usize = crate::cache::WHOLE_BYTES_MAX as usize;
 /// A good size for reads of programs: a block of the cache.
 const BLOCK_BYTES: u32 = 1 << 20;
+/// Names that the service refuses and that are logged, each once.
+const LOGGED_MAX: usize = 100;
 
 /// The owner of the files of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,10 @@ struct Shared {
     is_failing: AtomicBool,
     /// A name that cannot be that of a file has been logged.
     has_logged_name: AtomicBool,
+    /// It has been logged that the service refuses names that are missing.
+    has_logged_missing: AtomicBool,
+    /// Names that the service refuses and that have been logged.
+    refused: Mutex<HashSet<String>>,
 }
 
 impl Bucket {
@@ -72,6 +79,8 @@ impl Bucket {
             owner,
             is_failing: AtomicBool::new(false),
             has_logged_name: AtomicBool::new(false),
+            has_logged_missing: AtomicBool::new(false),
+            refused: Mutex::default(),
         };
         let page = first_page(&shared.prefix, "", 1)?;
         if is_empty(&page) && !settings.prefix.is_empty() {
@@ -99,11 +108,14 @@ impl Source for Bucket {
             return Ok(shared.directory(path));
         }
         let Some(key) = key_of(path) else { return shared.answer(Err(Errno::NOENT)) };
-        if let Some(object) = shared.ask(|prefix| prefix.look(key))? {
-            return Ok(shared.file(path, &object));
+        match shared.ask_object(key, |prefix| prefix.look(key)) {
+            Ok(Some(object)) => return Ok(shared.file(path, &object)),
+            Ok(None) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
         }
         // The answer does not tell a missing object from a missing bucket; this one does.
-        let page = shared.ask(|prefix| first_page(prefix, &format!("{key}/"), 1))?;
+        let below = format!("{key}/");
+        let page = shared.ask(&below, |prefix| first_page(prefix, &below, 1))?;
         if is_empty(&page) { Err(Errno::NOENT) } else { Ok(shared.directory(path)) }
     }
 
@@ -122,7 +134,7 @@ impl Source for Bucket {
             Some(key) => format!("{key}/"),
             None => return shared.answer(Err(Errno::NOENT)),
         };
-        let page = shared.ask(|prefix| first_page(prefix, &below, PAGE_NAMES))?;
+        let page = shared.ask(&below, |prefix| first_page(prefix, &below, PAGE_NAMES))?;
         if is_empty(&page) && !below.is_empty() {
             return Err(Errno::NOENT);
         }
@@ -174,17 +186,70 @@ impl Source for Bucket {
 }
 
 impl Shared {
-    /// Sends a request below the root.
-    fn ask<T>(&self, request: impl FnOnce(&Prefix) -> Result<T>) -> Result<T, Errno> {
+    /// Sends a request that concerns what has this name, or begins with it.
+    fn ask<T>(&self, name: &str, request: impl FnOnce(&Prefix) -> Result<T>) -> Result<T, Errno> {
         match request(&self.prefix) {
-            // A policy of the service may deny some objects, or it takes the key no more: the root tells.
-            Err(error) if error.kind() == ErrorKind::Denied => {
-                tracing::debug!(error = error.chain(), "a request to the bucket is denied");
+            // The service refuses it for this name alone, or for the whole bucket: the root tells.
+            Err(error) if is_refused(&error) => {
+                tracing::debug!(error = error.chain(), "a request to the bucket is refused");
                 self.check_root()?;
-                Err(Errno::ACCESS)
+                Err(self.refused(name, &error))
             }
             answer => self.noted(answer),
         }
+    }
+
+    /// Sends a request for an object.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` also where the service refuses the request, and a listing does not have the object: services answer 403
+    /// for a missing object to credentials that may not list it (`docs/how-to/cache-a-bucket.md`).
+    fn ask_object<T>(
+        &self,
+        key: &str,
+        request: impl FnOnce(&Prefix) -> Result<T>,
+    ) -> Result<T, Errno> {
+        let error = match request(&self.prefix) {
+            Err(error) if is_refused(&error) => error,
+            answer => return self.noted(answer),
+        };
+        tracing::debug!(error = error.chain(), "a request to the bucket is refused");
+        // The first of all names that begin with this one is the name itself.
+        let page = self.ask(key, |prefix| first_page(prefix, key, 1))?;
+        if page.objects.iter().any(|(rest, _)| rest.is_empty()) {
+            return Err(self.refused(key, &error));
+        }
+        if error.kind() == ErrorKind::Denied
+            && !self.has_logged_missing.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                name = key,
+                "the service denies access to a name that is missing, so each look at such a name costs one listing more: \
+                 its policy lacks s3:ListBucket without a condition on s3:prefix; others are not logged"
+            );
+        }
+        Err(Errno::NOENT)
+    }
+
+    /// What a program gets where the service refuses requests for one name. The rest of the bucket is not affected.
+    fn refused(&self, name: &str, error: &Error) -> Errno {
+        let errno = match (error.os_error(), error.kind()) {
+            (Some(number), _) => Errno::from_raw_os_error(number),
+            (None, ErrorKind::Denied) => Errno::ACCESS,
+            (None, ErrorKind::Invalid) => Errno::INVAL,
+            (None, _) => Errno::OPNOTSUPP,
+        };
+        let mut logged = crate::lock(&self.refused);
+        if logged.len() < LOGGED_MAX && logged.insert(name.into()) {
+            tracing::warn!(
+                name,
+                %errno,
+                error = error.chain(),
+                "the service refuses requests for this name; the rest of the bucket is not affected"
+            );
+        }
+        errno
     }
 
     fn check_root(&self) -> Result<(), Errno> {
@@ -281,7 +346,9 @@ impl SourceFile for Opened {
             modified_s: self.meta.modified.0,
             tag: self.meta.etag.clone(),
         };
-        let read = self.shared.ask(|prefix| prefix.read(&self.key, &object, offset_bytes..end));
+        let range = offset_bytes..end;
+        let read =
+            self.shared.ask_object(&self.key, |prefix| prefix.read(&self.key, &object, range));
         let bytes = read.map_err(|errno| match errno {
             // It was there.
             Errno::NOENT => Errno::STALE,
@@ -313,7 +380,8 @@ impl Listing for Names {
         }
         while let Some(next) = self.next.take() {
             let shared = Arc::clone(&self.shared);
-            let page = shared.ask(|prefix| prefix.list(&self.below, Some(&next), PAGE_NAMES))?;
+            let page = shared
+                .ask(&self.below, |prefix| prefix.list(&self.below, Some(&next), PAGE_NAMES))?;
             let names = self.names(page);
             // A page of which all names are left out is not the end.
             if !names.is_empty() {
@@ -411,7 +479,12 @@ fn inode_of(path: &Path) -> u64 {
     number.max(1)
 }
 
-/// What a program gets for an error of the client.
+/// Whether the service has answered, and does not carry out the request: another try is refused, too.
+fn is_refused(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Denied | ErrorKind::Invalid | ErrorKind::Unsupported)
+}
+
+/// What a program gets for an error of the client that concerns the whole bucket.
 fn errno_of(error: &Error) -> Errno {
     match error.kind() {
         ErrorKind::NotFound => Errno::NOENT,

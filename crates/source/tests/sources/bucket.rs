@@ -230,6 +230,69 @@ fn a_denied_object_is_told_from_a_denied_bucket() {
 }
 
 #[test]
+fn a_refused_object_takes_no_other_along() {
+    let remote = Remote::new();
+    for name in ["open", "archived", "locked", "odd", "dir/file"] {
+        remote.put(name, b"bytes");
+    }
+    let bucket = remote.bucket();
+    let read = |name: &str| {
+        let seen = bucket.look(Path::new(name))?;
+        bucket.open(Path::new(name), &seen)?.read_at(0, &mut [0; 5])
+    };
+    let refuse = |kind, name, code| {
+        let status = if code == "InvalidObjectState" { 403 } else { 400 };
+        remote.server.inject(fault(kind, name, S3Fault::Refuse(status, code)));
+    };
+    refuse("GET", "archived", "InvalidObjectState");
+    refuse("GET", "locked", "InvalidRequest");
+    refuse("HEAD", "odd", "InvalidRequest");
+    refuse("HEAD", "too-long", "KeyTooLongError");
+    assert_eq!(read("archived"), Err(Errno::NODATA));
+    assert_eq!(read("locked"), Err(Errno::OPNOTSUPP));
+    assert_eq!(read("odd"), Err(Errno::OPNOTSUPP), "its head is refused");
+    assert_eq!(read("too-long"), Err(Errno::NOENT), "no object can have this name");
+    counts(&remote);
+    assert!(bucket.status().is_ok());
+    assert_eq!(counts(&remote), BTreeMap::new(), "the bucket counts as one that answers");
+    assert_eq!(read("open"), Ok(5));
+    // A listing that is refused, and the one of the root behind it is not.
+    let too_long = S3Fault::Refuse(400, "KeyTooLongError");
+    remote.server.inject(S3FaultPoint { times: 1, ..fault("LIST", "", too_long) });
+    assert_eq!(bucket.list(Path::new("dir")).err(), Some(Errno::NAMETOOLONG));
+    assert_eq!(listed(&bucket, "dir"), ["file"]);
+    // All of the bucket is.
+    refuse("", "", "InvalidRequest");
+    assert_eq!(read("open"), Err(Errno::REMOTEIO));
+    assert_eq!(bucket.status().err(), Some(Errno::REMOTEIO));
+}
+
+#[test]
+fn a_missing_name_is_not_found_where_the_service_answers_403() {
+    let remote = Remote::new();
+    for name in ["dir/file", "dir-1", "gone"] {
+        remote.put(name, b"bytes");
+    }
+    let bucket = remote.bucket();
+    let gone = bucket.look(Path::new("gone")).expect("it is there");
+    let gone = bucket.open(Path::new("gone"), &gone).expect("it is there");
+    remote.server.remove("sets/gone");
+    // As it answers for names that are missing to a key that may not list the whole bucket.
+    for (kind, name) in [("HEAD", ""), ("GET", "gone")] {
+        remote.server.inject(fault(kind, name, S3Fault::Refuse(403, "AccessDenied")));
+    }
+    counts(&remote);
+    assert_eq!(bucket.look(Path::new("none")).err(), Some(Errno::NOENT));
+    assert_eq!(counts(&remote), [("HEAD", 1), ("LIST", 2)].into());
+    for name in ["di", "dir/none", "dir/file/below", "dir-"] {
+        assert_eq!(bucket.look(Path::new(name)).err(), Some(Errno::NOENT), "{name}");
+    }
+    assert!(!bucket.look(Path::new("dir")).expect("a directory").is_file());
+    assert_eq!(bucket.look(Path::new("dir-1")).err(), Some(Errno::ACCESS), "it is there");
+    assert_eq!(gone.read_at(0, &mut [0; 5]), Err(Errno::STALE));
+}
+
+#[test]
 fn a_bucket_that_vanishes_takes_no_file_along() {
     let remote = Remote::new();
     remote.put("file", b"bytes");

@@ -66,10 +66,12 @@ impl S3Client {
 
     /// What an object is like; `None` where it is missing, or the bucket is: an answer without a body does not tell.
     pub(super) fn meta(&self, operation: &'static str, path: &Path) -> Answer<Option<ObjectMeta>> {
-        let path = path.clone();
-        self.ask(operation, |store| async move {
+        let (store, path) = (Arc::clone(&self.store), path.clone());
+        Box::pin(async move {
             let options = GetOptions { head: true, ..GetOptions::default() };
-            Ok(found(store.get_opts(&path, options).await)?.map(|found| found.meta))
+            let found = found(store.get_opts(&path, options).await);
+            let found = found.map_err(|error| failure::of_one(operation, &error))?;
+            Ok(found.map(|found| found.meta))
         })
     }
 

@@ -2,19 +2,37 @@
 //! What an answer of the service means, in words for people. Bodies of answers are not repeated: they
 //! may hold the id of a key.
 
+use std::io;
+
+use rustix::io::Errno;
 use terrace_core::{Error, ErrorKind};
 
 use crate::object::service::failure::cut;
+
+/// What precedes the status in the text of an error.
+pub(super) const STATUS: &str = "Server returned non-2xx status code: ";
 
 /// Paths of a machine's metadata service.
 const METADATA_PATHS: [&str; 2] = ["/latest/api/token", "/latest/meta-data/"];
 
 /// Why a request failed.
 pub(super) fn of(operation: &'static str, error: &object_store::Error) -> Error {
+    describe(operation, error, ErrorKind::Io)
+}
+
+/// The same for a request that concerns one object or directory of a bucket of others: `Unsupported` where the
+/// service refuses it for good, and the reason is not one of those that concern the whole bucket.
+pub(super) fn of_one(operation: &'static str, error: &object_store::Error) -> Error {
+    let is_final = matches!(status(&error.to_string()), Some(400..=407 | 409..=428 | 430..=499));
+    describe(operation, error, if is_final { ErrorKind::Unsupported } else { ErrorKind::Io })
+}
+
+/// An error of the service; `refused` is the kind of one that [`of_code`] does not know.
+fn describe(operation: &'static str, error: &object_store::Error, refused: ErrorKind) -> Error {
     let text = error.to_string();
     let code = between(&text, "<Code>", "</Code>");
     let (kind, reason) = match (code, error) {
-        (Some(code), _) => of_code(code),
+        (Some(code), _) => of_code(code, refused),
         (None, object_store::Error::NotFound { .. }) => {
             (ErrorKind::NotFound, "there is no such object".into())
         }
@@ -22,7 +40,12 @@ pub(super) fn of(operation: &'static str, error: &object_store::Error) -> Error 
             None,
             object_store::Error::PermissionDenied { .. }
             | object_store::Error::Unauthenticated { .. },
-        ) => (ErrorKind::Denied, "the service refuses the credentials for this".into()),
+        ) => (
+            ErrorKind::Denied,
+            "the service refuses the credentials for this, or the object is missing and they may not list the \
+             bucket (s3:ListBucket)"
+                .into(),
+        ),
         // Where no other credentials are found, the machine's metadata service is asked for some.
         _ if METADATA_PATHS.into_iter().any(|path| text.contains(path)) => (
             ErrorKind::Denied,
@@ -30,9 +53,10 @@ pub(super) fn of(operation: &'static str, error: &object_store::Error) -> Error 
              service of the machine gives none"
                 .into(),
         ),
-        // One without a body is that of a server which is not what the endpoint says, or of none.
+        // One without a body is that of a request for a head, of a server which is not what the endpoint says, or of
+        // none.
         _ => (
-            ErrorKind::Io,
+            refused,
             format!("the service cannot be reached or does not answer as expected: {}", cut(&text)),
         ),
     };
@@ -43,7 +67,26 @@ pub(super) fn of(operation: &'static str, error: &object_store::Error) -> Error 
     if let Some(message) = between(&text, "<Message>", "</Message>").filter(|_| code.is_some()) {
         failed = failed.with("message", format!("{:?}", cut(message)));
     }
-    failed
+    match code.and_then(errno_of_code) {
+        Some(errno) => failed.caused_by(io::Error::from(errno)),
+        None => failed,
+    }
+}
+
+/// The error number that says more than the kind, for programs that know no kinds.
+fn errno_of_code(code: &str) -> Option<Errno> {
+    match code {
+        "InvalidObjectState" => Some(Errno::NODATA),
+        "KeyTooLongError" => Some(Errno::NAMETOOLONG),
+        _ => None,
+    }
+}
+
+/// The status of the answer that an error is from.
+fn status(text: &str) -> Option<u16> {
+    // The type that has it is private to the crate.
+    let (_, rest) = text.split_once(STATUS)?;
+    rest.get(..3)?.parse().ok()
 }
 
 /// Why a read of an object in a certain state failed.
@@ -53,7 +96,7 @@ pub(super) fn of_changed(operation: &'static str, error: &object_store::Error) -
     // One that is shorter now has no such range.
     let is_changed = matches!(code, Some("InvalidRange" | "PreconditionFailed"))
         || matches!(error, object_store::Error::Precondition { .. });
-    if is_changed { changed(operation) } else { of(operation, error) }
+    if is_changed { changed(operation) } else { of_one(operation, error) }
 }
 
 /// The error of a read of an object that is in another state now.
@@ -64,7 +107,7 @@ pub(super) fn changed(operation: &'static str) -> Error {
 
 /// Why a listing failed. An empty page says that nothing is there, so no failure does.
 pub(super) fn of_listing(operation: &'static str, error: &object_store::Error) -> Error {
-    let failed = of(operation, error);
+    let failed = of_one(operation, error);
     if failed.kind() != ErrorKind::NotFound {
         return failed;
     }
@@ -80,7 +123,7 @@ pub(super) fn is_missing(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { .. }) && !is_of_bucket
 }
 
-fn of_code(code: &str) -> (ErrorKind, String) {
+fn of_code(code: &str, refused: ErrorKind) -> (ErrorKind, String) {
     let (kind, reason) = match code {
         "NoSuchKey" | "NoSuchUpload" => (ErrorKind::NotFound, "there is no such object"),
         "NoSuchBucket" => (ErrorKind::Io, "there is no such bucket at this endpoint"),
@@ -100,8 +143,13 @@ fn of_code(code: &str) -> (ErrorKind, String) {
         }
         "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => (
             ErrorKind::Denied,
-            "the credentials may not do this; docs/how-to/s3.md lists the permissions",
+            "the credentials may not do this, or the object is missing and they may not list the bucket \
+             (s3:ListBucket); docs/how-to/s3.md lists the permissions for a tier, cache-a-bucket.md those for a source",
         ),
+        "InvalidObjectState" => {
+            (refused, "the object is archived: restore it, or copy it to another storage class")
+        }
+        "KeyTooLongError" => (refused, "the service takes no name of this length"),
         "PermanentRedirect"
         | "AuthorizationHeaderMalformed"
         | "IllegalLocationConstraintException"
@@ -119,7 +167,7 @@ fn of_code(code: &str) -> (ErrorKind, String) {
         "SlowDown" | "ServiceUnavailable" | "InternalError" | "RequestTimeout" | "Throttling" => {
             (ErrorKind::Io, "the service is overloaded or broken; retries did not help")
         }
-        _ => (ErrorKind::Io, "the service refuses the request"),
+        _ => (refused, "the service refuses the request"),
     };
     (kind, reason.into())
 }
@@ -144,6 +192,32 @@ mod tests {
         let text = failed.chain();
         assert!(text.contains("does not know the access key"), "{text}");
         assert!(text.contains("No such key") && !text.contains("AKIASECRET"), "{text}");
+    }
+
+    #[test]
+    fn what_concerns_one_object_is_told_from_the_rest() {
+        let answered = |status: &str, body: &str| {
+            let source = format!("Error performing GET - {STATUS}{status}: {body}").into();
+            of_one("read", &object_store::Error::Generic { store: "S3", source })
+        };
+        let coded = |status: &str, code: &str| answered(status, &format!("<Code>{code}</Code>"));
+        let archived = coded("403 Forbidden", "InvalidObjectState");
+        assert_eq!(archived.kind(), ErrorKind::Unsupported);
+        assert_eq!(archived.os_error(), Some(Errno::NODATA.raw_os_error()));
+        assert!(archived.chain().contains("restore it"), "{}", archived.chain());
+        let long = coded("400 Bad Request", "KeyTooLongError");
+        assert_eq!(long.os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
+        for (failed, kind) in [
+            (coded("400 Bad Request", "InvalidRequest"), ErrorKind::Unsupported),
+            (answered("400 Bad Request", ""), ErrorKind::Unsupported),
+            (coded("400 Bad Request", "RequestTimeout"), ErrorKind::Io),
+            (coded("404 Not Found", "NoSuchBucket"), ErrorKind::Io),
+            (coded("429 Too Many Requests", "Odd"), ErrorKind::Io),
+            (coded("503 Service Unavailable", "Odd"), ErrorKind::Io),
+            (answered("502 Bad Gateway", ""), ErrorKind::Io),
+        ] {
+            assert_eq!(failed.kind(), kind, "{}", failed.chain());
+        }
     }
 
     #[test]

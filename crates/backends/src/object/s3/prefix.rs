@@ -54,7 +54,8 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// `Denied`; `Invalid` for a name that the client cannot send; what the service says.
+    /// `Denied`; `Invalid` for a name that the client cannot send; `Unsupported` where the service refuses the
+    /// request for good; what the service says.
     pub fn look(&self, name: &str) -> Result<Option<PrefixObject>> {
         const OPERATION: &str = "look at an object";
         let looked = self.client.meta(OPERATION, &self.path(name)?);
@@ -66,7 +67,7 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// What the service says.
+    /// As [`Prefix::look`].
     pub fn list(&self, below: &str, after: Option<&str>, names_max: usize) -> Result<PrefixPage> {
         const OPERATION: &str = "list objects";
         let prefix = format!("{}{below}", self.service.root);
@@ -95,7 +96,7 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// `Stale` where the object is in another state, `NotFound`; what the service says.
+    /// `Stale` where the object is in another state, `NotFound`; as [`Prefix::look`].
     pub fn read(&self, name: &str, object: &PrefixObject, range: Range<u64>) -> Result<Bytes> {
         const OPERATION: &str = "read an object";
         let path = self.path(name)?;

@@ -82,8 +82,11 @@ impl Signed {
                 path: self.target.clone(),
                 source: body.into(),
             })),
-            408 | 429 | 500.. => Err(Attempt::MayRetry(other(format!("{status}: {body}")))),
-            _ => Err(Attempt::Final(other(format!("{status}: {body}")))),
+            _ => {
+                let error = other(format!("{}{status}: {body}", failure::STATUS));
+                let may_retry = matches!(status, 408 | 429 | 500..);
+                Err(if may_retry { Attempt::MayRetry(error) } else { Attempt::Final(error) })
+            }
         }
     }
 }
