@@ -375,6 +375,58 @@ fn uploads_of_a_crashed_process_are_aborted_by_a_listing() {
 }
 
 #[test]
+fn each_request_of_a_clean_up_has_its_own_deadline() {
+    let scene = Scene::new(2 * DEADLINE);
+    for name in ["a", "b", "c", "d"] {
+        scene.server.plant_upload(&format!("tiers/one/o/seg/{name}"));
+    }
+    // Each takes a third of the deadline, and all of them more than it.
+    scene.fault("ABORT", 4, S3Fault::Stall(2 * DEADLINE / 3));
+    scene.backend.list("seg", "", &Cursor::start(), 10).expect("listed");
+    assert_eq!(scene.server.uploads(), 0);
+}
+
+#[test]
+fn an_upload_that_begins_during_a_clean_up_goes_on() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    let data = pattern_bytes(2, 0, 0, LARGE);
+    server.plant_upload("tiers/one/o/seg/left");
+    scene.fault("LIST-UPLOADS", 1, S3Fault::Hold);
+    let own = std::thread::scope(|scope| {
+        let listing = scope.spawn(|| backend.list("seg", "", &Cursor::start(), 10));
+        server.wait_held();
+        let own = begun(backend, "own", &data).expect("begun");
+        assert_eq!(server.uploads(), 2, "the listing of uploads has both");
+        server.release();
+        listing.join().expect("no panic").expect("listed");
+        own
+    });
+    assert_eq!(server.uploads(), 1, "its own stays");
+    own.sync().expect("it goes on");
+    assert!(backend.read_all(&key("own")).expect("read") == data);
+}
+
+#[test]
+fn an_upload_that_ends_during_a_clean_up_does_not_end_that() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    let data = pattern_bytes(2, 0, 0, LARGE);
+    let own = begun(backend, "own", &data).expect("begun");
+    server.plant_upload("tiers/one/o/seg/left");
+    scene.fault("LIST-UPLOADS", 1, S3Fault::HoldAnswer);
+    std::thread::scope(|scope| {
+        let listing = scope.spawn(|| backend.list("seg", "", &Cursor::start(), 10));
+        server.wait_held();
+        own.sync().expect("completed");
+        server.release();
+        listing.join().expect("no panic").expect("listed");
+    });
+    assert_eq!(server.uploads(), 0, "the one behind it in the listing is aborted");
+    assert!(backend.read_all(&key("own")).expect("read") == data);
+}
+
+#[test]
 fn a_tier_for_reading_changes_nothing() {
     let scene = Scene::new(Duration::from_secs(20));
     make(&scene.backend, "one", b"bytes").expect("made");

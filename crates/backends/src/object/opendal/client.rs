@@ -26,7 +26,7 @@ use crate::object::service::Settings;
 use crate::object::service::client::{
     Answer, Client, Condition, Head, Limits, Parts, Tagged, Uploading,
 };
-use crate::object::service::failure::panicked;
+use crate::object::service::failure::{panicked, within};
 use crate::object::service::names::{ATTRIBUTES, OBJECTS};
 use crate::object::service::record::Record;
 use crate::object::service::requests::{Place, Service, lock};
@@ -59,6 +59,8 @@ struct Inner {
     operator: Operator,
     /// The directory of the tier: ends with `/`.
     base: String,
+    /// Longest that a request takes, with all its retries.
+    deadline: Duration,
     /// Pauses between retries last no longer together.
     pauses_max: Duration,
     /// What names of uploads of this client begin with.
@@ -120,6 +122,7 @@ impl Inner {
             base,
             // The last try has time left, and its error says more than that the time is over.
             pauses_max: settings.deadline * 7 / 10,
+            deadline: settings.deadline,
             own: format!("{:016x}", u64::from_le_bytes(own)),
             next_upload: AtomicU64::new(0),
             uploads: Mutex::default(),
@@ -358,8 +361,13 @@ impl Inner {
         }
     }
 
-    /// What is in a directory that ends with `/`, or in that of the tier.
+    /// What is in a directory that ends with `/`, or in that of the tier, within a deadline of its own: a walk asks
+    /// for many.
     async fn entries(&self, operation: &'static str, directory: &str) -> Result<Listed> {
+        within(operation, self.deadline, self.listing(operation, directory)).await
+    }
+
+    async fn listing(&self, operation: &'static str, directory: &str) -> Result<Listed> {
         let full = self.full(directory);
         let listed = match self.repeated(|| self.operator.list(&full)).await {
             Ok(listed) => listed,
@@ -467,7 +475,8 @@ impl Inner {
             // Those of this process that a deadline ended are left, too.
             let is_left = is_upload(&name) && !lock(&self.uploads).contains(&name);
             if !is_directory && is_left {
-                self.delete(operation, &format!("{UPLOADS}{name}")).await?;
+                let path = format!("{UPLOADS}{name}");
+                within(operation, self.deadline, self.delete(operation, &path)).await?;
                 removed += 1;
             }
         }
@@ -480,9 +489,11 @@ impl Inner {
                 continue;
             }
             // It may have come since.
-            let found = self.stat(&path).await.map_err(|error| failure::of(operation, &error))?;
-            if found.is_none() {
-                self.delete(operation, &path_of(&name)).await?;
+            let looked =
+                async { self.stat(&path).await.map_err(|error| failure::of(operation, &error)) };
+            if within(operation, self.deadline, looked).await?.is_none() {
+                let path = path_of(&name);
+                within(operation, self.deadline, self.delete(operation, &path)).await?;
                 removed += 1;
             }
         }

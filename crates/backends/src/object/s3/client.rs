@@ -5,6 +5,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::aws::AmazonS3;
@@ -24,6 +25,7 @@ use crate::object::service::Settings;
 use crate::object::service::client::{
     Answer, Client, Condition, Head, Limits, Parts, Tagged, Uploading,
 };
+use crate::object::service::failure::within;
 use crate::object::service::record::Record;
 use crate::object::service::requests::{Place, Service, lock};
 
@@ -54,6 +56,8 @@ impl S3Settings {
 pub(super) struct S3Client {
     store: Arc<AmazonS3>,
     pub(super) signed: Signed,
+    /// Longest that a request takes, with all its retries.
+    deadline: Duration,
 }
 
 impl S3Client {
@@ -61,7 +65,7 @@ impl S3Client {
         let (store, address) = settings.build()?;
         let store = Arc::new(store);
         let signed = Signed::open(settings, &store, address)?;
-        Ok(Self { store, signed })
+        Ok(Self { store, signed, deadline: settings.deadline })
     }
 
     /// What an object is like; `None` where it is missing, or the bucket is: an answer without a body does not tell.
@@ -265,18 +269,25 @@ impl Client for S3Client {
     }
 
     fn clean_up(&self, operation: &'static str, root: &str, own: Uploading) -> Answer<usize> {
-        let (signed, root) = (self.signed.clone(), root.to_string());
-        self.ask(operation, move |store| async move {
+        let (client, root, deadline) = (self.clone(), root.to_string(), self.deadline);
+        Box::pin(async move {
+            let listed = async {
+                let left = left_uploads(&client.signed, &root).await;
+                left.map_err(|error| failure::of(operation, &error))
+            };
             let mut aborted = 0;
-            for (name, upload) in left_uploads(&signed, &root).await? {
+            for (name, upload) in within(operation, deadline, listed).await? {
                 let Ok(path) = Path::parse(&name) else { continue };
                 // Behind the listing: one that began in between is noted by now.
                 let is_own = lock(&own).contains(&name);
                 if is_own {
                     continue;
                 }
-                store.abort_multipart(&path, &upload).await?;
-                aborted += 1;
+                let abort = client.ask(operation, |store| async move {
+                    // One that is missing was completed or aborted since the listing.
+                    found(store.abort_multipart(&path, &upload).await)
+                });
+                aborted += usize::from(within(operation, deadline, abort).await?.is_some());
             }
             Ok(aborted)
         })

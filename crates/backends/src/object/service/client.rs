@@ -19,7 +19,8 @@ pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 /// Names of objects that are being uploaded in parts.
 pub(crate) type Uploading = Arc<Mutex<HashSet<String>>>;
 
-/// Requests to a service. Each repeats by itself what is safe to repeat; its caller has the deadline.
+/// Requests to a service. Each repeats by itself what is safe to repeat; its caller has the deadline, but for
+/// [`Client::clean_up`].
 ///
 /// Names are those of `docs/formats/s3-tier.md`. Where the service has other ones, the client translates
 /// them. Errors name the operation and what the service says, in words for people; they hold no credentials.
@@ -83,7 +84,8 @@ pub(crate) trait Client: Send + Sync + 'static {
 
     /// Removes what uploads of earlier processes have left below a root; how many there were. `own` are
     /// names of objects that this process is writing in parts: each is noted before its upload begins, so it
-    /// is to be looked for behind the listing of uploads.
+    /// is to be looked for behind the listing of uploads. Each request has the deadline of the settings; the first
+    /// one that fails ends it.
     fn clean_up(&self, operation: &'static str, root: &str, own: Uploading) -> Answer<usize>;
 
     /// Removes directories below a root that are empty, where the service has directories.

@@ -5,17 +5,27 @@
 use std::time::Duration;
 
 use terrace_core::units::format_duration;
-use terrace_core::{Error, ErrorKind};
+use terrace_core::{Error, ErrorKind, Result};
 use tokio::task::JoinError;
 
 /// Most of a message that is repeated.
 const MESSAGE_BYTES_MAX: usize = 200;
 
 /// No answer came in time.
-pub(crate) fn late(operation: &'static str, deadline: Duration) -> Error {
+fn late(operation: &'static str, deadline: Duration) -> Error {
     let deadline = format_duration(deadline);
     Error::new(ErrorKind::Io, operation)
         .because(format!("the service did not complete the request within {deadline}"))
+}
+
+/// Waits for a request within its deadline.
+pub(crate) async fn within<T>(
+    operation: &'static str,
+    deadline: Duration,
+    request: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let done = tokio::time::timeout(deadline, request).await;
+    done.unwrap_or_else(|_| Err(late(operation, deadline)))
 }
 
 pub(crate) fn panicked(operation: &'static str, error: &JoinError) -> Error {

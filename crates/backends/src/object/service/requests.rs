@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::client::{Answer, Client, Condition, Head, Parts, Tagged, Uploading};
-use super::failure::{late, panicked};
+use super::failure::{panicked, within};
 use super::record::Record;
 
 /// Threads of the client: they move bytes between sockets and memory.
@@ -111,9 +111,7 @@ impl Service {
         operation: &'static str,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let deadline = self.deadline;
-        let done = self.runtime().block_on(async { tokio::time::timeout(deadline, request).await });
-        let done = done.unwrap_or_else(|_| Err(late(operation, deadline)));
+        let done = self.block_on(within(operation, self.deadline, request));
         done.map_err(|error| error.with("target", &self.target))
     }
 
@@ -174,9 +172,7 @@ impl Service {
         async move {
             let _turn = reads.acquire_owned().await;
             // Behind the turn the deadline of the request begins.
-            let read = tokio::time::timeout(deadline, request).await;
-            let read = read.unwrap_or_else(|_| Err(late(operation, deadline)));
-            let (bytes, more) = read?;
+            let (bytes, more) = within(operation, deadline, request).await?;
             if bytes.len() as u64 != range.end - range.start {
                 return Err(Error::new(ErrorKind::Io, operation)
                     .because("the service returned another number of bytes than was asked for")
@@ -209,7 +205,7 @@ impl Service {
         self.run(operation, self.client.put_if(operation, path, bytes, condition))
     }
 
-    /// Waits for what has a deadline of its own.
+    /// Waits for what has deadlines of its own.
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime().block_on(future)
     }
@@ -252,9 +248,8 @@ impl Service {
     ) -> JoinHandle<Result<()>> {
         let (deadline, target) = (self.deadline, self.target.clone());
         self.runtime().spawn(async move {
-            let sent = tokio::time::timeout(deadline, request).await;
+            let sent = within(operation, deadline, request).await;
             drop(turn);
-            let sent = sent.unwrap_or_else(|_| Err(late(operation, deadline)));
             sent.map_err(|error| error.with("target", target))
         })
     }
@@ -298,7 +293,8 @@ impl Service {
     pub(super) fn clean_up(&self) -> Result<usize> {
         const OPERATION: &str = "remove what uploads have left";
         let own = Arc::clone(&self.uploading);
-        self.run(OPERATION, self.client.clean_up(OPERATION, &self.root, own))
+        let cleaned = self.client.clean_up(OPERATION, &self.root, own);
+        self.block_on(cleaned).map_err(|error| error.with("target", &self.target))
     }
 
     /// Removes directories of the tier that are empty.
