@@ -484,6 +484,34 @@ fn a_superblock_that_changed_is_not_overwritten() {
 }
 
 #[test]
+fn a_first_superblock_that_is_torn_does_not_lock_the_directory() {
+    let (server, credentials) = (DavServer::start("tiers"), own_credentials());
+    let settings = OpendalSettings { root: "tiers".into(), ..settings(&server, &credentials) };
+    let opened = || Opendal::open(&settings, u64::MAX, false).expect("opened");
+    let whole = b"\x01\0\0\0\0\0\0\0terrace tier superblock 1\nstore_id=0000";
+    for length in [0, 3, 8, 20, whole.len()] {
+        server.plant("tiers/superblock", &whole[..length]);
+        let backend = opened();
+        assert_eq!(backend.superblock().expect("asked"), None, "{length}");
+        assert!(backend.is_empty().expect("asked"));
+        backend.set_superblock(&superblock(7)).expect("set");
+        assert_eq!(opened().superblock().expect("asked"), Some(superblock(7)));
+        backend.clear().expect("cleared");
+    }
+    // Neither where there are objects, nor where it is a file of others.
+    make(&opened(), "one", b"bytes").expect("made");
+    server.plant("tiers/superblock", &whole[..20]);
+    let error = opened().superblock().expect_err("a store may be there");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.chain().contains("delete `superblock`"), "{}", error.chain());
+    opened().delete(&key("one")).expect("deleted");
+    assert_eq!(opened().superblock().expect("asked"), None);
+    server.plant("tiers/superblock", b"minutes of a meeting");
+    assert_eq!(opened().superblock().expect_err("another's").kind(), ErrorKind::Corrupt);
+    assert!(!opened().is_empty().is_ok_and(|is_empty| is_empty));
+}
+
+#[test]
 fn a_longer_object_is_refused() {
     let scene = Scene::new(Duration::from_secs(20));
     let backend = &scene.backend;

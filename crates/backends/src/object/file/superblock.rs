@@ -62,7 +62,7 @@ pub(super) fn write(root: BorrowedFd<'_>, superblock: &Superblock) -> Result<()>
     rustix::fs::fsync(root).map_err(failed)
 }
 
-const TITLE: &str = "terrace tier superblock 1";
+pub(in crate::object) const TITLE: &str = "terrace tier superblock 1";
 
 pub(in crate::object) fn encode(superblock: &Superblock) -> String {
     let mut text = format!(

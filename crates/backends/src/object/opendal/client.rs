@@ -22,12 +22,13 @@ use super::failure;
 use super::layout::{UPLOADS, attributes_of, is_replaced, is_upload, name_of, object_of, path_of};
 use super::settings::{OpendalService, OpendalSettings};
 use super::slot::{Pair, SECOND, Slot};
+use crate::object::file::superblock;
 use crate::object::service::Settings;
 use crate::object::service::client::{
     Answer, Client, Condition, Head, Limits, Parts, Tagged, Uploading,
 };
 use crate::object::service::failure::{panicked, within};
-use crate::object::service::names::{ATTRIBUTES, OBJECTS};
+use crate::object::service::names::{ATTRIBUTES, OBJECTS, SUPERBLOCK};
 use crate::object::service::record::Record;
 use crate::object::service::requests::{Place, Service, lock};
 
@@ -193,13 +194,28 @@ impl Inner {
         }
     }
 
-    /// Both files of what is replaced.
+    /// Both files of what is replaced. A first superblock that was written in part counts as missing, as long as
+    /// there is no object: no store has begun to use the directory.
     async fn pair(self: &Arc<Self>, operation: &'static str, name: &str) -> Result<Pair> {
         let (second, inner) = (path_of(&format!("{name}{SECOND}")), Arc::clone(self));
         let second = tokio::spawn(async move { inner.read(operation, &second).await });
         let first = self.read(operation, &path_of(name)).await;
         let second = second.await.map_err(|error| panicked(operation, &error))?;
-        Ok(Pair([first?, second?]))
+        let pair = Pair([first?, second?]);
+        let is_torn = name == SUPERBLOCK && pair.is_first_torn(superblock::TITLE.as_bytes());
+        if is_torn && self.has_no_objects(operation).await? {
+            return Ok(Pair::default());
+        }
+        Ok(pair)
+    }
+
+    async fn has_no_objects(&self, operation: &'static str) -> Result<bool> {
+        for directory in [OBJECTS, ATTRIBUTES] {
+            if self.walk(operation, directory, None, |_| true).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// What is replaced, or another small object.

@@ -49,6 +49,15 @@ impl Slot {
 pub(super) struct Pair(pub(super) [Option<Bytes>; 2]);
 
 impl Pair {
+    /// Whether there is but the first file, and that is a part of the first one that was written, whose content begins
+    /// with `start`.
+    pub(super) fn is_first_torn(&self, start: &[u8]) -> bool {
+        let [Some(first), None] = &self.0 else { return false };
+        let begun = [&1_u64.to_le_bytes()[..], start].concat();
+        let length = first.len().min(begun.len());
+        first[..length] == begun[..length] && Slot::decode(first).is_none()
+    }
+
     /// The one that counts, and its place.
     pub(super) fn current(&self) -> Option<(usize, Slot)> {
         let whole =
@@ -113,6 +122,21 @@ mod tests {
         let pair = Pair([Some(whole.slice(..5)), None]);
         assert_eq!(pair.current(), None);
         assert_eq!(pair.content(), Some(whole.slice(..5)));
+    }
+
+    #[test]
+    fn a_part_of_the_first_content_is_told_from_other_files() {
+        let whole = Slot { number: 1, content: Bytes::from_static(b"title and more") }.encode();
+        let is_torn = |first: Bytes, second| Pair([Some(first), second]).is_first_torn(b"title");
+        for length in 0..whole.len() {
+            assert!(is_torn(whole.slice(..length), None), "{length}");
+        }
+        assert!(!is_torn(whole.clone(), None), "it is whole");
+        assert!(!is_torn(whole.slice(..9), Some(whole.clone())), "there was a second one");
+        assert!(!is_torn(Bytes::from_static(b"minutes of a meeting"), None));
+        let later = Slot { number: 3, content: Bytes::from_static(b"title and more") }.encode();
+        assert!(!is_torn(later.slice(..12), None), "another one was there before");
+        assert!(!Pair::default().is_first_torn(b"title"));
     }
 
     #[test]

@@ -91,14 +91,20 @@ impl<S: Settings> ServiceTier<S> {
 }
 
 impl<S> ServiceTier<S> {
-    /// Whether nothing is kept below the prefix.
+    /// Whether nothing is kept below the prefix, but a superblock that counts as missing.
     ///
     /// # Errors
     ///
     /// What the service says.
     pub fn is_empty(&self) -> Result<bool> {
-        let (names, _) = self.shared.service.list(&self.shared.service.root, None, 1)?;
-        Ok(names.is_empty())
+        let service = &self.shared.service;
+        let superblock = format!("{}{}", service.root, names::SUPERBLOCK);
+        let (found, _) = service.list(&service.root, None, 2)?;
+        if found.iter().any(|name| *name != superblock) {
+            return Ok(false);
+        }
+        Ok(found.is_empty()
+            || service.get_tagged("open a tier", &object_path(&superblock)?)?.is_none())
     }
 
     /// Removes everything below the prefix that a tier keeps there, and nothing else.
@@ -392,7 +398,11 @@ impl<S> TierBackend for ServiceTier<S> {
         let Some((bytes, _)) = found else { return Ok(None) };
         superblock::decode(&bytes).map(Some).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, OPERATION)
-                .because("its text is not as this program or an earlier one writes it")
+                .because(
+                    "its text is not as this program or an earlier one writes it; where no store uses what is there, \
+                     delete `superblock` (and `superblock=2`, if there is one) and try again, else put back the \
+                     files of before",
+                )
                 .with("target", self.target())
         })
     }
