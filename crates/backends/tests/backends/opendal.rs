@@ -297,6 +297,86 @@ fn attributes_that_are_torn_leave_those_before() {
     assert_eq!(scene.another().superblock().expect("asked"), Some(next));
 }
 
+/// Makes a call of which the server holds a request, and closes its connection, as if the answer were lost.
+fn held<T: Send>(server: &DavServer, call: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let called = scope.spawn(call);
+        server.wait_held();
+        server.disconnect();
+        called.join().expect("no panic")
+    })
+}
+
+#[test]
+fn a_late_write_of_attributes_does_not_undo_a_later_one() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    make(backend, "one", b"bytes").expect("made");
+    let mut generation = 0;
+    for replacements in 1..5 {
+        server.inject("PUT", "/a/", 1, DavFault::Hold);
+        server.inject("PUT", "/a/", 1, DavFault::Refuse(403));
+        let call = || backend.set_identity(&key("one"), &identity(100));
+        held(server, call).expect_err("the second try is refused");
+        for _ in 0..replacements {
+            generation += 1;
+            backend.set_identity(&key("one"), &identity(generation)).expect("set");
+        }
+        server.release();
+        let found = scene.another().identity(&key("one")).expect("there");
+        assert_eq!(found, Some(identity(generation)), "{replacements}");
+    }
+}
+
+#[test]
+fn a_late_write_of_the_superblock_does_not_undo_a_later_one() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    let of_epoch = |epoch| Superblock { epoch, ..superblock(7) };
+    backend.set_superblock(&of_epoch(1)).expect("set");
+    server.inject("PUT", "superblock", 1, DavFault::Hold);
+    held(server, || backend.set_superblock(&of_epoch(2))).expect("the second try is carried out");
+    for epoch in 3..5 {
+        backend.set_superblock(&of_epoch(epoch)).expect("set");
+    }
+    server.release();
+    assert_eq!(scene.another().superblock().expect("asked"), Some(of_epoch(4)));
+}
+
+#[test]
+fn a_late_write_or_rename_does_not_undo_a_later_object() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    for (method, path) in [("PUT", "/t/"), ("MOVE", "")] {
+        server.inject(method, path, 1, DavFault::Hold);
+        server.inject(method, path, 1, DavFault::Refuse(403));
+        held(server, || make(backend, method, b"old")).expect_err("the second try is refused");
+        make(backend, method, b"the new bytes").expect("made");
+        server.release();
+        assert_eq!(backend.read_all(&key(method)).expect("read"), b"the new bytes");
+    }
+    // What the write that came late left.
+    backend.list("seg", "", &Cursor::start(), 10).expect("listed");
+    assert_eq!(scene.files("t/"), Vec::<String>::new());
+}
+
+#[test]
+fn a_repeated_rename_of_another_length_is_an_error() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    for (name, fault, reason) in [
+        ("one", DavFault::LoseAnswer, "cannot be renamed"),
+        ("two", DavFault::Refuse(503), "another length"),
+    ] {
+        server.inject("PUT", "/t/", 1, DavFault::Shorten(3));
+        server.inject("MOVE", "", 1, fault);
+        let error = make(backend, name, b"bytes").expect_err("two bytes are missing");
+        assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
+        assert!(error.chain().contains(reason), "{}", error.chain());
+        assert_eq!(server.heal(), 0);
+    }
+}
+
 #[test]
 fn attributes_of_objects_that_are_written_stay() {
     let scene = Scene::new(Duration::from_secs(20));

@@ -19,9 +19,12 @@ use ring::rand::{SecureRandom, SystemRandom};
 use terrace_core::{Error, ErrorKind, Persistency, Result};
 
 use super::failure;
-use super::layout::{UPLOADS, attributes_of, is_replaced, is_upload, name_of, object_of, path_of};
+use super::late::Late;
+use super::layout::{
+    UPLOADS, attributes_of, file_of, is_replaced, is_upload, name_of, object_of, path_of,
+};
 use super::settings::{OpendalService, OpendalSettings};
-use super::slot::{Pair, SECOND, Slot};
+use super::slot::{Pair, Slot};
 use crate::object::file::superblock;
 use crate::object::service::Settings;
 use crate::object::service::client::{
@@ -73,6 +76,8 @@ struct Inner {
     directories: Mutex<HashSet<String>>,
     /// Names of objects whose attributes are written, and they not yet.
     beginning: Mutex<HashSet<String>>,
+    /// Files of what is replaced that the server may still write, long after the try ended here.
+    late: Mutex<Late>,
 }
 
 /// Directories and files in a directory, each in order.
@@ -129,6 +134,7 @@ impl Inner {
             uploads: Mutex::default(),
             directories: Mutex::default(),
             beginning: Mutex::default(),
+            late: Mutex::default(),
         })
     }
 
@@ -197,7 +203,7 @@ impl Inner {
     /// Both files of what is replaced. A first superblock that was written in part counts as missing, as long as
     /// there is no object: no store has begun to use the directory.
     async fn pair(self: &Arc<Self>, operation: &'static str, name: &str) -> Result<Pair> {
-        let (second, inner) = (path_of(&format!("{name}{SECOND}")), Arc::clone(self));
+        let (second, inner) = (file_of(name, 1), Arc::clone(self));
         let second = tokio::spawn(async move { inner.read(operation, &second).await });
         let first = self.read(operation, &path_of(name)).await;
         let second = second.await.map_err(|error| panicked(operation, &error))?;
@@ -275,18 +281,53 @@ impl Inner {
         }
     }
 
-    /// Replaces a small object.
+    /// Replaces a small object; what counts then.
     async fn replace(
         &self,
         operation: &'static str,
         name: &str,
         (at, slot): (usize, Slot),
+    ) -> Result<Slot> {
+        let is_late = lock(&self.late).contains(&file_of(name, at));
+        self.write_slot(operation, name, at, &slot).await?;
+        if !is_late {
+            return Ok(slot);
+        }
+        // The server may carry out an earlier write of this file at any time: then the other one is to count, and
+        // its number the highest.
+        let again = Slot { number: slot.number + 1, ..slot };
+        self.write_slot(operation, name, 1 - at, &again).await?;
+        Ok(again)
+    }
+
+    /// Writes a file of what is replaced. It is late unless the first try is acknowledged: the server may carry out
+    /// a try that has no answer after later ones.
+    async fn write_slot(
+        &self,
+        operation: &'static str,
+        name: &str,
+        at: usize,
+        slot: &Slot,
     ) -> Result<()> {
-        let file = match at {
-            0 => path_of(name),
-            _ => path_of(&format!("{name}{SECOND}")),
+        let file = file_of(name, at);
+        // First, as the deadline drops what is below.
+        let was_late = lock(&self.late).insert(&file);
+        let tries = AtomicU32::new(0);
+        let path = || {
+            tries.fetch_add(1, Ordering::Relaxed);
+            file.clone()
         };
-        self.write(operation, &file, || file.clone(), slot.encode()).await
+        self.write(operation, &file, path, slot.encode()).await?;
+        if !was_late && tries.load(Ordering::Relaxed) == 1 {
+            lock(&self.late).remove(&file);
+        }
+        Ok(())
+    }
+
+    /// Forgets what is late of an object: no other write of its attributes follows.
+    fn forget_late(&self, name: &str) {
+        let mut late = lock(&self.late);
+        [0, 1].iter().for_each(|at| late.remove(&file_of(name, *at)));
     }
 
     /// Makes an object that appears whole.
@@ -622,19 +663,19 @@ impl Client for OpendalClient {
         Box::pin(async move {
             if is_replaced(&name) {
                 let next = inner.pair(operation, &name).await?.next(bytes);
-                return inner.replace(operation, &name, next).await;
+                return inner.replace(operation, &name, next).await.map(drop);
             }
             let attributes = attributes_of(&name).zip(record);
             let Some((attributes, record)) = attributes else {
                 return inner.create(operation, &name, bytes).await;
             };
             // First, so that no object is without them.
-            let beginning = Beginning::new(&inner, &name);
+            let mut beginning = Beginning::new(&inner, &name);
             let next = inner.pair(operation, &attributes).await?.next(record);
             inner.replace(operation, &attributes, next).await?;
-            let made = inner.create(operation, &name, bytes).await;
-            drop(beginning);
-            made
+            inner.create(operation, &name, bytes).await?;
+            beginning.is_made = true;
+            Ok(())
         })
     }
 
@@ -657,10 +698,8 @@ impl Client for OpendalClient {
             if !is_met {
                 return Ok(None);
             }
-            let next = pair.next(bytes);
-            let tag = next.1.tag();
-            inner.replace(operation, &name, next).await?;
-            Ok(Some(Some(tag)))
+            let written = inner.replace(operation, &name, pair.next(bytes)).await?;
+            Ok(Some(Some(written.tag())))
         })
     }
 
@@ -677,9 +716,13 @@ impl Client for OpendalClient {
         Box::pin(async move {
             if is_replaced(&name) {
                 // A first file without the second counts, and not the other way round.
-                inner.delete(operation, &path_of(&format!("{name}{SECOND}"))).await?;
+                inner.delete(operation, &file_of(&name, 1)).await?;
             }
             inner.delete(operation, &path_of(&name)).await?;
+            if name.starts_with(ATTRIBUTES) {
+                // No other object has this name later.
+                inner.forget_late(&name);
+            }
             // A file that is missing is no error: it may be missing with the directory.
             inner.check_base(operation).await
         })
@@ -719,18 +762,23 @@ impl Client for OpendalClient {
 struct Beginning {
     inner: Arc<Inner>,
     name: String,
+    is_made: bool,
 }
 
 impl Beginning {
     fn new(inner: &Arc<Inner>, name: &str) -> Self {
         lock(&inner.beginning).insert(name.into());
-        Self { inner: Arc::clone(inner), name: name.into() }
+        Self { inner: Arc::clone(inner), name: name.into(), is_made: false }
     }
 }
 
 impl Drop for Beginning {
     fn drop(&mut self) {
         lock(&self.inner.beginning).remove(&self.name);
+        // An object that was not made is not made again under this name.
+        if let Some(attributes) = attributes_of(&self.name).filter(|_| !self.is_made) {
+            self.inner.forget_late(&attributes);
+        }
     }
 }
 

@@ -21,6 +21,14 @@ pub(super) fn path_of(name: &str) -> String {
     }
 }
 
+/// The path of one of both files of what is replaced.
+pub(super) fn file_of(name: &str, at: usize) -> String {
+    match at {
+        0 => path_of(name),
+        _ => path_of(&format!("{name}{SECOND}")),
+    }
+}
+
 /// The name of an object by its path; `None` for what [`path_of`] does not give.
 pub(super) fn name_of(path: &str) -> Option<String> {
     if ![OBJECTS, ATTRIBUTES].into_iter().any(|kind| path.starts_with(kind)) {

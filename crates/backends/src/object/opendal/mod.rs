@@ -6,6 +6,7 @@
 
 mod client;
 mod failure;
+mod late;
 mod layout;
 mod settings;
 mod slot;
