@@ -123,6 +123,19 @@ fn a_directory_of_a_server_is_added_drained_and_removed() {
 }
 
 #[test]
+fn a_torn_first_superblock_does_not_lock_a_directory() {
+    let server = DavServer::start("stores");
+    let (scene, tier) = prepared(&server);
+    // As a server that crashes while it writes in place leaves it.
+    server.plant("stores/superblock", b"\x01\0\0\0\0\0\0\0terrace tier superblock 1\nsto");
+    init(&scene, &tier);
+    scene.ok_with(b"bytes", ["put", "object"]);
+    scene.ok(["migrate", "object", "--to", "cold"]);
+    assert_eq!(scene.ok(["get", "object"]), "bytes");
+    assert!(scene.ok(["fsck", "--verify"]).contains("no problems"));
+}
+
+#[test]
 fn what_is_wrong_with_a_server_is_in_the_error_and_leaves_nothing() {
     let server = DavServer::start("stores");
     let (scene, tier) = prepared(&server);
