@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import terrace
+from terrace._shared import absolute, shared
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -85,6 +86,7 @@ def test_an_object_is_a_raw_file(store: terrace.Store) -> None:
         file.sync()
         assert file.read_at(0, 100) == b"0123xy67\0\0end"
     with store.open("a/b", "ab") as file:
+        assert (file.tell(), file.truncate()) == (13, 13)
         assert file.append(b"!") == 13
         assert file.write(b"?") == 1
     with io.TextIOWrapper(io.BufferedReader(store.open("a/b"))) as text:
@@ -287,3 +289,34 @@ def test_stores_travel_to_other_processes_by_their_address(store: terrace.Store)
     assert copied.get("a/b") == b"x"
     assert copied.address == store.address
     copied.close()
+
+
+def test_a_file_keeps_its_store_open(directory: Path) -> None:
+    # One store of the process: the second file would else need the first one's owner.
+    store = shared(directory)
+    first = store.open("a/b", "wb")
+    del store
+    second = shared(directory).open("a/c", "wb")
+    first.write(b"first")
+    first.close()
+    second.write(b"second")
+    second.close()
+    del first, second
+    with terrace.Store(directory) as store:
+        assert not store.is_attached()
+        assert (store.get("a/b"), store.get("a/c")) == (b"first", b"second")
+
+
+def test_an_address_is_the_same_from_every_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere" / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("elsewhere/below")
+    terrace.Store.create(tmp_path / "elsewhere" / "store")
+    monkeypatch.chdir(tmp_path)
+    assert absolute("a//store/.") == str(tmp_path / "a" / "store")
+    assert absolute("terrace://host:1") == "terrace://host:1"
+    # The parent of what the link leads to.
+    address = absolute("link/../store")
+    monkeypatch.chdir("/")
+    shared(address).close()

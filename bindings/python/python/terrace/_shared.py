@@ -22,11 +22,20 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def shared(address: str | os.PathLike[str], *, read_only: bool = False) -> Store:
-    """The store at an address, opened where it is not yet."""
+def absolute(address: str | os.PathLike[str]) -> str:
+    """An address that names the same store from every directory, and so in every process."""
     text = os.fspath(address)
-    if "://" not in text and not text.startswith("terrace+"):
-        text = os.path.abspath(text)
+    if not text or "://" in text or text.startswith("terrace+"):
+        return text
+    path = os.path.join(os.getcwd(), text)
+    # Behind a symbolic link `..` is another directory than the text says.
+    return path if ".." in path.split("/") else os.path.normpath(path)
+
+
+def shared(address: str | os.PathLike[str], *, read_only: bool = False) -> Store:
+    """The store at an address, opened where it is not yet. It is closed when the last reference to
+    it or to one of its files ends."""
+    text = absolute(address)
     with _lock:
         store = _STORES.get((text, read_only))
         if store is None or store.closed:
@@ -37,10 +46,10 @@ def shared(address: str | os.PathLike[str], *, read_only: bool = False) -> Store
 
 class Opener:
     """An address whose store is opened when it is first asked for, and stays open as long as this
-    lives. A copy in another process opens it there."""
+    lives, or is opened again where it was closed. A copy in another process opens it there."""
 
     def __init__(self, address: str | os.PathLike[str]) -> None:
-        self.address = os.fspath(address)
+        self.address = absolute(address)
         self._store: Store | None = None
 
     def store(self) -> Store:

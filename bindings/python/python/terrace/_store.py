@@ -71,7 +71,7 @@ class Store(_native.Store):
         handle = self.open_handle(
             name, how, semantics=semantics, hint=hint, label=label, size_bytes=size_bytes
         )
-        return Object(handle, mode, how == "replace")
+        return Object(self, handle, mode, how == "replace")
 
     def get_into(self, name: str, buffer: Memory, offset_bytes: int = 0) -> int:
         """Reads an object into a buffer, an array of NumPy for example, without a copy; returns the
@@ -149,10 +149,13 @@ class Object(io.RawIOBase):
     threads at once.
     """
 
-    def __init__(self, handle: _native.Handle, mode: str, is_draft: bool) -> None:
+    def __init__(self, store: Store, handle: _native.Handle, mode: str, is_draft: bool) -> None:
         super().__init__()
+        # The handle keeps open what is open of the store. With the store itself kept, too, `shared`
+        # returns it, and opens no second one that would depend on the first.
+        self._store = store
         self._handle = handle
-        self._position = 0
+        self._position = handle.length_bytes() if mode == "ab" else 0
         self.mode = mode
         self.name = handle.name
         self._is_draft = is_draft
@@ -287,6 +290,7 @@ class Admin:
     """Shows and steers where objects are. Everything else is done with the command `terrace`."""
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._native = store.native_admin()
 
     def tiers(self) -> list[TierReport]:
