@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,31 @@ def test_arrays_are_written_and_read(
     with pytest.raises(terrace.Error):
         shared(address).get("climate/t2m/none")
     shared(address).close()
+
+
+def test_a_store_that_is_not_found_reads_as_no_zeros(directory: Path) -> None:
+    store = TerraceStore(directory, "ns/array")
+    array = zarr.create_array(store, shape=(4,), chunks=(2,), dtype="i4")
+    array[:] = 7
+    store.store.close()
+    moved = directory.rename(directory.with_name("moved"))
+    with pytest.raises(terrace.NotFound):
+        array[:]
+    with pytest.raises(terrace.NotFound):
+        store.delete_sync("zarr.json")
+    moved.rename(directory)
+    assert array[:].tolist() == [7] * 4
+    store.store.close()
+
+
+def test_a_relative_address_stays_that_of_one_store(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(directory.parent)
+    store = TerraceStore(directory.name, "ns/array")
+    assert store == TerraceStore(directory, "ns/array")
+    monkeypatch.chdir("/")
+    zarr.create_array(store, shape=(4,), chunks=(2,), dtype="i4")
+    copied = pickle.loads(pickle.dumps(store))
+    assert copied.address == str(directory)
+    copied.store.close()

@@ -23,7 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
 from terrace._errors import Error, Exists, NotFound
-from terrace._shared import shared
+from terrace._shared import Opener
 
 if TYPE_CHECKING:
     import terrace
@@ -51,18 +51,19 @@ class TerraceStore(Store):  # type: ignore[misc]
         read_only: bool = False,
     ) -> None:
         super().__init__(read_only=read_only)
-        self.address = os.fspath(store)
+        self._opener = Opener(store)
         self.prefix = prefix.strip("/")
         if not self.prefix:
             raise ValueError("the prefix is empty; it begins with a namespace")
-        self._shared: terrace.Store | None = None
+
+    @property
+    def address(self) -> str:
+        return self._opener.address
 
     @property
     def store(self) -> terrace.Store:
-        """The store underneath."""
-        if self._shared is None or self._shared.closed:
-            self._shared = shared(self.address)
-        return self._shared
+        """The store underneath, opened again where it was closed."""
+        return self._opener.store()
 
     def with_read_only(self, read_only: bool = False) -> TerraceStore:
         return type(self)(self.address, self.prefix, read_only=read_only)
@@ -76,9 +77,6 @@ class TerraceStore(Store):  # type: ignore[misc]
 
     def __hash__(self) -> int:
         return hash((self.address, self.prefix, self.read_only))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_shared": None}
 
     def __str__(self) -> str:
         return f"terrace:{self.address}:{self.prefix}"
@@ -100,25 +98,13 @@ class TerraceStore(Store):  # type: ignore[misc]
     ) -> Buffer | None:
         if prototype is None:
             prototype = default_buffer_prototype()
+        # A store that is not found must not read as a chunk that is missing, which is zeros.
+        store = self.store
         try:
-            data = self._read(self._name(key), byte_range)
+            data = _read(store, self._name(key), byte_range)
         except NotFound:
             return None
         return prototype.buffer.from_bytes(data)
-
-    def _read(self, name: str, wanted: ByteRequest | None) -> bytes:
-        if wanted is None:
-            return self.store.get(name)
-        with self.store.open(name) as file:
-            if isinstance(wanted, RangeByteRequest):
-                return file.read_at(wanted.start, max(wanted.end - wanted.start, 0))
-            size = len(file)
-            if isinstance(wanted, OffsetByteRequest):
-                return file.read_at(wanted.offset, max(size - wanted.offset, 0))
-            if isinstance(wanted, SuffixByteRequest):
-                start = max(size - wanted.suffix, 0)
-                return file.read_at(start, size - start)
-        raise TypeError(f"Unexpected byte_range, got {wanted}.")
 
     def set_sync(self, key: str, value: Buffer) -> None:
         self._check_writable()
@@ -127,8 +113,9 @@ class TerraceStore(Store):  # type: ignore[misc]
 
     def delete_sync(self, key: str) -> None:
         self._check_writable()
+        store = self.store
         with contextlib.suppress(NotFound):
-            self.store.delete(self._name(key))
+            store.delete(self._name(key))
 
     async def get(
         self,
@@ -218,3 +205,18 @@ def _check_buffer(value: object) -> None:
             "TerraceStore.set(): `value` must be a Buffer instance. "
             f"Got an instance of {type(value)} instead."
         )
+
+
+def _read(store: terrace.Store, name: str, wanted: ByteRequest | None) -> bytes:
+    if wanted is None:
+        return store.get(name)
+    with store.open(name) as file:
+        if isinstance(wanted, RangeByteRequest):
+            return file.read_at(wanted.start, max(wanted.end - wanted.start, 0))
+        size = len(file)
+        if isinstance(wanted, OffsetByteRequest):
+            return file.read_at(wanted.offset, max(size - wanted.offset, 0))
+        if isinstance(wanted, SuffixByteRequest):
+            start = max(size - wanted.suffix, 0)
+            return file.read_at(start, size - start)
+    raise TypeError(f"Unexpected byte_range, got {wanted}.")
