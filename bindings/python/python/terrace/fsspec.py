@@ -9,17 +9,22 @@ A path is `namespace/name`. Directories are the beginnings of names: there are n
 
 from __future__ import annotations
 
+import contextlib
 import io
+import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from fsspec.compression import compr
+from fsspec.config import apply_config
+from fsspec.core import get_compression
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from terrace._errors import Error, NotFound
 from terrace._native import Stat
-from terrace._shared import shared
+from terrace._shared import Opener, absolute
 from terrace._store import Store
 
 # What one request asks for at most.
@@ -31,9 +36,28 @@ _FIRST_READ_BYTES = 64 << 10
 _PROTOCOL = "terrace"
 
 
-class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
+class _Resolved(type(AbstractFileSystem)):  # type: ignore[misc]
+    """Resolves the address before fsspec looks for an instance with the same arguments: a relative
+    one, and `TERRACE_STORE`, stand for another store later."""
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        if arguments:
+            if "store" in options:
+                raise TypeError("the store is given twice")
+            options["store"], *arguments = arguments  # type: ignore[assignment]
+        options = apply_config(cls, options)
+        options["store"] = _address(options.get("store"))
+        return super().__call__(*arguments, **options)
+
+
+class TerraceFileSystem(AbstractFileSystem, metaclass=_Resolved):  # type: ignore[misc]
     """The objects of a store as files. `store` is its directory or address; an URL
-    `terrace://HOST:PORT/…` names it itself, and `TERRACE_STORE` where nothing else does."""
+    `terrace://HOST:PORT/…` names it itself, and `TERRACE_STORE` where nothing else does.
+
+    A transaction replaces the files at its end that are written in it with mode `wb`, `pipe` or
+    `copy`. It refuses what it could not undo: modes `ab` and `xb`, and moves. Deletes are carried
+    out at once.
+    """
 
     protocol = _PROTOCOL
     root_marker = ""
@@ -41,12 +65,13 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self, store: str | os.PathLike[str] | None = None, **options: Any) -> None:
         super().__init__(**options)
-        address = store if store is not None else os.environ.get("TERRACE_STORE")
-        if address is None:
-            raise ValueError(
-                "no store is named: use terrace://HOST:PORT/…, the option store, or TERRACE_STORE"
-            )
-        self.store = shared(address)
+        self._opener = Opener(_address(store))
+        self._opener.store()
+
+    @property
+    def store(self) -> Store:
+        """The store underneath, opened again where it was closed."""
+        return self._opener.store()
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -66,23 +91,46 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def unstrip_protocol(self, name: str) -> str:
         path = self._strip_protocol(name)
-        host = urlsplit(self.store.address).netloc if "://" in self.store.address else ""
+        address = self._opener.address
+        host = urlsplit(address).netloc if "://" in address else ""
         return f"{_PROTOCOL}://{host}/{path}"
 
     @property
     def fsid(self) -> str:
-        return f"{_PROTOCOL}:{self.store.address}"
+        return f"{_PROTOCOL}:{self._opener.address}"
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
+        found = self._find(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        return found
+
+    # Those of fsspec return false for any exception, also where the store cannot be reached.
+
+    def exists(self, path: str, **options: Any) -> bool:
+        return self._find(path) is not None
+
+    def isdir(self, path: str) -> bool:
+        found = self._find(path)
+        return found is not None and found["type"] == "directory"
+
+    def isfile(self, path: str) -> bool:
+        found = self._find(path)
+        return found is not None and found["type"] == "file"
+
+    def _find(self, path: str) -> dict[str, Any] | None:
+        """What has a path; `None` where nothing has."""
         path = self._strip_protocol(path)
+        # That the store is not found does not say that nothing has the path.
+        store = self.store
         if "/" in path:
             try:
-                return _file(path, self.store.stat(path))
+                return _file(path, store.stat(path))
             except NotFound:
                 pass
         if path == "" or any(True for _ in self._names(path)):
             return _directory(path)
-        raise FileNotFoundError(path)
+        return None
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -153,27 +201,40 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise OSError(f"the directory is not empty: {path}")
 
     def rm_file(self, path: str) -> None:
-        self.store.delete(self._strip_protocol(path))
+        self.store.delete(self._existing(path))
 
     def _rm(self, path: str) -> None:
         self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        names = [
-            one
-            for one in self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
-            if "/" in one
-        ]
-        failures = self._delete(names)
-        directories = [name for name in failures if self.isdir(name)]
-        if directories and not recursive:
-            raise IsADirectoryError(directories[0])
-        for name, failure in failures.items():
-            if name not in directories and not isinstance(failure, NotFound):
+        names = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
+        failures = self._delete([name for name in names if "/" in name])
+        for failure in failures.values():
+            if not isinstance(failure, NotFound):
                 raise failure
+        if recursive:
+            return  # Directories ended with what was below them.
+        for name in names:
+            if "/" not in name or name in failures:
+                if self.isdir(name):
+                    raise IsADirectoryError(f"it is removed with recursive=True: {name}")
+                raise FileNotFoundError(name)
+
+    def mv(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **options: Any,
+    ) -> None:
+        if self._intrans:
+            # The copy is there at the end of the transaction; the source would be gone before.
+            raise io.UnsupportedOperation(f"a transaction moves no files: {path1}")
+        super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 
     def _delete(self, names: list[str]) -> dict[str, Error]:
-        """What could not be deleted: directories, for example, of which there are none."""
+        """What could not be deleted: directories, for example, are no objects."""
         failures = {}
         for start in range(0, len(names), _BATCH_NAMES):
             part = names[start : start + _BATCH_NAMES]
@@ -189,27 +250,30 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         if self.isdir(source):
             return
-        with self._open(source) as reader, self._open(target, "wb") as writer:
+        with self.open(source) as reader, self.open(target, "wb") as writer:
             while data := reader.read(_BATCH_BYTES):
                 writer.write(data)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        path = self._strip_protocol(path)
+        name = self._writable(path)
         if mode == "create":
-            with self.store.open(path, "xb") as file:
-                file.write(value)
+            if self._intrans:
+                raise io.UnsupportedOperation(f"a transaction replaces files only: {path}")
+            (outcome,) = self.store.batch().create(name, value).run()
+            if isinstance(outcome, Error):
+                raise outcome
         elif self._intrans:
-            super().pipe_file(path, value)
+            super().pipe_file(name, value)
         else:
-            self.store.put(path, value)
+            self.store.put(name, value)
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **options: Any
     ) -> bytes:
-        path = self._strip_protocol(path)
+        name = self._existing(path)
         if start is None and end is None:
-            return self.store.get(path)
-        with self.store.open(path) as file:
+            return self.store.get(name)
+        with self.store.open(name) as file:
             size = len(file) if (start or 0) < 0 or end is None or end < 0 else None
             first, behind = _bounds(start, end, size)
             return file.read_at(first, max(behind - first, 0))
@@ -223,18 +287,16 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **options: Any,
     ) -> list[Any]:
-        """Reads many ranges with few requests."""
-        if not isinstance(starts, list):
-            starts = [starts] * len(paths)
-        if not isinstance(ends, list):
-            ends = [ends] * len(paths)
+        """Reads many ranges with few requests, and each larger one with requests of its own."""
+        starts, ends = _each(starts, len(paths)), _each(ends, len(paths))
         if not len(paths) == len(starts) == len(ends):
             raise ValueError("paths, starts and ends differ in number")
         names = [self._strip_protocol(path) for path in paths]
         results: list[Any] = [None] * len(names)
         wanted = []
         for index, (name, start, end) in enumerate(zip(names, starts, ends, strict=True)):
-            if start is None or end is None or start < 0 or end < 0:
+            is_alone = start is None or end is None or start < 0 or end < 0
+            if is_alone or "/" not in name or end - start > _BATCH_BYTES:
                 try:
                     results[index] = self.cat_file(name, start, end)
                 except Exception as error:
@@ -257,22 +319,26 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
         is_many = len(names) > 1 or isinstance(path, list) or names != [self._strip_protocol(path)]
         if options or not is_many:
             return super().cat(path, recursive=recursive, on_error=on_error, **options)
-        wanted = [(index, name, 0, _FIRST_READ_BYTES) for index, name in enumerate(names)]
+        wanted = [
+            (index, name, 0, _FIRST_READ_BYTES) for index, name in enumerate(names) if "/" in name
+        ]
+        outcomes = dict(self._read(wanted))
         found = {}
-        for index, outcome in self._read(wanted):
+        for index, name in enumerate(names):
+            outcome = outcomes.pop(index) if index in outcomes else FileNotFoundError(name)
             if isinstance(outcome, bytes) and len(outcome) == _FIRST_READ_BYTES:
                 try:
-                    outcome = self.store.get(names[index])
+                    outcome = self.store.get(name)
                 except Error as error:
                     outcome = error
             if isinstance(outcome, Exception):
-                if recursive and self.isdir(names[index]):
+                if recursive and self.isdir(name):
                     continue
                 if on_error == "raise":
                     raise outcome
                 if on_error == "omit":
                     continue
-            found[names[index]] = outcome
+            found[name] = outcome
         return found
 
     def _read(self, wanted: list[tuple[int, str, int, int]]) -> Iterator[tuple[int, Any]]:
@@ -290,16 +356,58 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
             start = end
 
     def created(self, path: str) -> Any:
-        return _time(self.store.stat(self._strip_protocol(path)).created_ns)
+        return _time(self.store.stat(self._existing(path)).created_ns)
 
     def modified(self, path: str) -> Any:
-        return _time(self.store.stat(self._strip_protocol(path)).modified_ns)
+        return _time(self.store.stat(self._existing(path)).modified_ns)
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         if truncate:
             self.pipe_file(path, b"")
         else:
-            self.store.open(self._strip_protocol(path), "ab").close()
+            self.open(path, "ab").close()
+
+    def _existing(self, path: str) -> str:
+        """The name of an object to read or to delete. A store would add a namespace to a name
+        without one, and `exists` does not know that."""
+        name: str = self._strip_protocol(path)
+        if "/" not in name:
+            raise FileNotFoundError(name)
+        return name
+
+    def _writable(self, path: str) -> str:
+        """The name of an object to write."""
+        name: str = self._strip_protocol(path)
+        if "/" not in name:
+            raise ValueError(f"a file is namespace/name, not {path!r}")
+        return name
+
+    def open(  # noqa: A003
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Opens a file. With mode `wb` or `w`, compressed or not, an exception in its `with` block
+        leaves the old value."""
+        options |= {"block_size": block_size, "cache_options": cache_options}
+        if "w" not in mode and compression is None:
+            return super().open(path, mode, **options)
+        if "b" not in mode:
+            names = {"encoding", "errors", "newline"} & options.keys()
+            text = {name: options.pop(name) for name in names}
+            mode = mode.replace("t", "") + "b"
+            file = self.open(path, mode, compression=compression, **options)
+            return _Text(file, **text) if "w" in mode else io.TextIOWrapper(file, **text)
+        compression = get_compression(self._strip_protocol(path), compression)
+        file = super().open(path, mode, **options)
+        if compression is None:
+            return file
+        compressing = compr[compression](file, mode=mode[0])
+        return compressing if "r" in mode else _Compressed(compressing, file)
 
     def _open(
         self,
@@ -310,20 +418,19 @@ class TerraceFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        path = self._strip_protocol(path)
         if mode == "rb":
-            size = self.store.stat(path).size_bytes
             return _Reader(
-                self, path, mode, block_size or "default", cache_options=cache_options, size=size,
-                **options,
+                self, self._existing(path), mode, block_size or "default",
+                cache_options=cache_options, **options,
             )  # fmt: skip
-        if mode == "ab":
-            return self.store.open(path, "ab")
-        if mode == "xb":
-            return self.store.open(path, "xb")
-        if mode != "wb":
+        if mode not in ("wb", "ab", "xb"):
             raise ValueError(f"mode is one of rb, wb, ab, xb, not {mode!r}")
-        return _Writer(self, path, autocommit)
+        name = self._writable(path)
+        if mode == "wb":
+            return _Writer(self, name, autocommit)
+        if not autocommit:
+            raise io.UnsupportedOperation(f"a transaction writes with mode wb, not {mode}: {path}")
+        return self.store.open(name, mode)
 
 
 class _Reader(AbstractBufferedFile):  # type: ignore[misc]
@@ -331,7 +438,12 @@ class _Reader(AbstractBufferedFile):  # type: ignore[misc]
 
     def __init__(self, fs: TerraceFileSystem, path: str, *options: Any, **more: Any) -> None:
         self._object = fs.store.open(path)
-        super().__init__(fs, path, *options, **more)
+        try:
+            # Of the value that is open, which another one may have replaced by now.
+            super().__init__(fs, path, *options, size=len(self._object), **more)
+        except BaseException:
+            self._object.close()
+            raise
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._object.read_at(start, max(end - start, 0))
@@ -347,8 +459,6 @@ class _Writer(io.RawIOBase):
 
     def __init__(self, fs: TerraceFileSystem, path: str, autocommit: bool) -> None:
         super().__init__()
-        if "/" not in path:
-            raise ValueError(f"a file is namespace/name, not {path!r}")
         self.fs, self.path, self.mode = fs, path, "wb"
         self._autocommit = autocommit
         self._is_done = False
@@ -375,11 +485,11 @@ class _Writer(io.RawIOBase):
         self._file.close()
 
     def discard(self) -> None:
-        """Leaves the old value."""
-        if self._is_done:
-            return
-        self._is_done = True
-        self._file.discard()
+        """Leaves the old value, and closes the file."""
+        if not self._is_done:
+            self._is_done = True
+            self._file.discard()
+        super().close()
 
     def close(self) -> None:
         if self.closed:
@@ -399,7 +509,81 @@ class _Writer(io.RawIOBase):
         # A file that was forgotten is no value that anybody finished.
         if not self.closed and hasattr(self, "_file"):
             self.discard()
+
+
+class _Compressed(io.BufferedIOBase):
+    """Compresses into a file, and closes it at its end, which the compressors of Python do not."""
+
+    def __init__(self, compressing: Any, file: Any) -> None:
+        super().__init__()
+        self._compressing = compressing
+        self._file = file
+        self._is_done = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._compressing.write(data)
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        if not self._is_done:
+            self._compressing.flush()
+
+    def tell(self) -> int:
+        return int(self._compressing.tell())
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._end()
+        except BaseException:
+            self._file.discard()
+            raise
+        else:
+            self._file.close()
+        finally:
             super().close()
+
+    def _end(self) -> None:
+        self._is_done = True
+        self._compressing.close()
+
+    def discard(self) -> None:
+        """Leaves the old value of a file of mode `wb`, and closes the file."""
+        try:
+            # A compressor that could not write its end would report that when it is collected.
+            with contextlib.suppress(Exception):
+                self._end()
+        finally:
+            self._file.discard()
+            super().close()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_is_done") and not self.closed:
+            self.discard()
+
+
+class _Text(io.TextIOWrapper):
+    """Writes text into a file that an exception leaves with its old value."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.buffer.discard()  # type: ignore[attr-defined]
+        self.close()
+
+    def __del__(self) -> None:
+        # Fails where the file was detached.
+        with contextlib.suppress(Exception):
+            if not self.closed:
+                self.buffer.discard()  # type: ignore[attr-defined]
 
 
 def _file(name: str, stat: Stat) -> dict[str, Any]:
@@ -414,6 +598,23 @@ def _file(name: str, stat: Stat) -> dict[str, Any]:
 
 def _directory(name: str) -> dict[str, Any]:
     return {"name": name, "size": 0, "type": "directory"}
+
+
+def _address(store: str | os.PathLike[str] | None) -> str:
+    """The absolute address of what is named, or of `TERRACE_STORE`."""
+    address = store if store is not None else os.environ.get("TERRACE_STORE")
+    if not address:
+        raise ValueError(
+            "no store is named: use terrace://HOST:PORT/…, the option store, or TERRACE_STORE"
+        )
+    return absolute(address)
+
+
+def _each(bounds: Any, count: int) -> list[Any]:
+    """One bound for each range: of a list, a tuple or an array, or the same for all."""
+    if not isinstance(bounds, Iterable):
+        bounds = [bounds] * count
+    return [None if bound is None else operator.index(bound) for bound in bounds]
 
 
 def _bounds(start: int | None, end: int | None, size: int | None) -> tuple[int, int]:
