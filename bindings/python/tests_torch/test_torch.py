@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import subprocess
 import sys
 import tarfile
@@ -80,6 +81,124 @@ def samplers(data: ObjectDataset) -> dict[str, Any]:
             torch.arange(1.0, SAMPLES + 1), 50, generator=generator()
         ),
     }
+
+
+def numbers(loader: Loader) -> list[list[int]]:
+    """The batches of an epoch."""
+    return [batch.tolist() for batch in loader]
+
+
+def state_at(loader: Loader, batches: int) -> Any:
+    """The state of an epoch that is left after so many batches, as it is stored."""
+    for count, _ in enumerate(loader, 1):
+        if count == batches:
+            break
+    return stored(loader.state_dict())
+
+
+def stored(state: Any) -> Any:
+    saved = io.BytesIO()
+    torch.save(state, saved)
+    saved.seek(0)
+    return torch.load(saved)
+
+
+@pytest.mark.parametrize("kind", ["random", "weighted", "distributed", "shuffle"])
+def test_a_state_between_epochs_begins_the_next_one(store: terrace.Store, kind: str) -> None:
+    data = dataset(store)
+
+    def loader(seed: int = 3) -> Loader:
+        if kind == "shuffle":
+            generator = torch.Generator().manual_seed(seed)
+            return Loader(data, shuffle=True, generator=generator, batch_size=4)
+        return Loader(data, sampler=samplers(data)[kind](), batch_size=4)
+
+    whole = loader()
+    wanted = [numbers(whole) for _ in range(3)]
+    assert wanted[0] != wanted[1] != wanted[2]
+    running = loader()
+    before = stored(running.state_dict())
+    assert numbers(running) == wanted[0]
+    state = stored(running.state_dict())
+    assert numbers(running) == wanted[1]
+    for resumed in (loader(), running):
+        resumed.load_state_dict(state)
+        assert stored(resumed.state_dict())["epoch"] == 1
+        assert numbers(resumed) == wanted[1]
+        assert numbers(resumed) == wanted[2]
+    other = loader(seed=4)
+    other.load_state_dict(before)
+    assert numbers(other) == wanted[0]
+
+
+@pytest.mark.parametrize("kind", ["random", "distributed"])
+def test_a_loader_that_is_left_goes_on_with_the_next_epoch(store: terrace.Store, kind: str) -> None:
+    data = dataset(store)
+
+    def loader() -> Loader:
+        return Loader(data, sampler=samplers(data)[kind](), batch_size=4)
+
+    whole = loader()
+    wanted = [numbers(whole) for _ in range(3)]
+    left = loader()
+    state = state_at(left, 5)
+    assert (state["epoch"], state["batches"]) == (0, 5)
+    assert numbers(left) == wanted[1]
+    again = iter(left)
+    assert next(again).tolist() == wanted[2][0]
+    # Only what was asked for is resumed; an iteration that was left changes nothing any more.
+    left.load_state_dict(state)
+    assert numbers(left) == wanted[0][5:]
+    assert [batch.tolist() for batch in again] == wanted[2][1:]
+    assert numbers(left) == wanted[1]
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_workers_draw_nothing_from_the_generator_of_the_order(
+    store: terrace.Store, is_persistent: bool
+) -> None:
+    data = dataset(store)
+
+    def loader() -> Loader:
+        return Loader(
+            data, shuffle=True, generator=torch.Generator().manual_seed(3), batch_size=4,
+            num_workers=2, persistent_workers=is_persistent,
+        )  # fmt: skip
+
+    whole = loader()
+    wanted = [numbers(whole) for _ in range(4)]
+    interrupted = loader()
+    assert numbers(interrupted) == wanted[0]
+    resumed = loader()
+    resumed.load_state_dict(state_at(interrupted, 6))
+    assert [numbers(resumed) for _ in range(3)] == [wanted[1][6:], *wanted[2:]]
+
+
+class _Pairs(ObjectDataset):
+    def __getitem__(self, index: int) -> Any:
+        return index, super().__getitem__(index)
+
+
+def test_a_subclass_chooses_its_samples(store: terrace.Store) -> None:
+    data = _Pairs(store.address, prefix="images/", transform=decode)
+    assert data.__getitems__([4, 2]) == [(4, 4), (2, 2)]
+    for indices, found in DataLoader(data, batch_size=7):
+        assert indices.tolist() == found.tolist()
+
+
+def test_data_sets_keep_the_store_that_they_were_made_with(
+    store: terrace.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("shards/0.tar", shard(range(3)))
+    monkeypatch.chdir(tmp_path)
+    data = ObjectDataset("store", prefix="images/", transform=decode)
+    shards = ShardDataset("store", ["shards/0.tar"], transform=number_of)
+    monkeypatch.chdir("/")
+    assert (data.address, shards.address) == (store.address, store.address)
+    for context in ("fork", "spawn"):
+        workers: Any = {"num_workers": 1, "multiprocessing_context": context}
+        assert next(iter(DataLoader(data, batch_size=3, **workers))).tolist() == [0, 1, 2]
+        assert next(iter(DataLoader(shards, batch_size=3, **workers))).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["random", "distributed", "weighted"])
@@ -159,6 +278,34 @@ def test_shards_are_divided_and_resumed(store: terrace.Store, workers: int) -> N
     resumed.load_state_dict(interrupted.state_dict())
     found += [batch.tolist() for batch in resumed]
     assert found == epochs[0][0]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_persistent_workers_shuffle_shards_in_each_epoch(store: terrace.Store, method: str) -> None:
+    for number in range(8):
+        store.put(f"shards/{number}.tar", shard(range(number * 10, number * 10 + 10)))
+
+    def loader(**options: Any) -> Loader:
+        data = ShardDataset(store.address, prefix="shards/", transform=number_of, shuffle_seed=1)
+        return Loader(data, batch_size=5, num_workers=2, **options)
+
+    persistent: Any = {"persistent_workers": True, "multiprocessing_context": method}
+    restarted, running = loader(), loader(**persistent)
+    wanted = [numbers(restarted) for _ in range(3)]
+    assert [numbers(running) for _ in range(3)] == wanted
+    assert wanted[0] != wanted[1]
+    left = loader(**persistent)
+    assert numbers(left) == wanted[0]
+    resumed = loader(**persistent)
+    resumed.load_state_dict(state_at(left, 3))
+    assert [numbers(resumed) for _ in range(2)] == [wanted[1][3:], wanted[2]]
+    assert numbers(left) == wanted[2]
+    # A copy that is no worker's has its own epoch.
+    data = left.dataset
+    copied = pickle.loads(pickle.dumps(data))
+    data.set_epoch(7)
+    assert (copied.epoch, data.epoch) == (2, 7)
+    assert copied.own_shards() != data.own_shards()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

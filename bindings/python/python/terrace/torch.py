@@ -54,7 +54,8 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
     """Samples that are objects: those of `names`, or all that begin with `prefix`, in the order of
     their names. `transform` makes a sample of its bytes; without one samples are bytes.
 
-    A worker opens the store when it reads its first sample.
+    A worker opens the store when it reads its first sample. The samples of a batch are read with
+    few requests, but one by one where a subclass has a `__getitem__` of its own.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Reads the samples of a batch with few requests."""
+        if type(self).__getitem__ is not ObjectDataset.__getitem__:
+            return [self[index] for index in indices]
         store = self._store()
         found: list[Any] = []
         per_request = max(_BATCH_BYTES // _FIRST_READ_BYTES, 1)
@@ -175,8 +178,8 @@ class ShardDataset(IterableDataset[Any]):  # type: ignore[misc]
     the rest of the name to bytes, with `__key__`.
 
     Shards are divided among ranks and workers. `shuffle_seed` shuffles them anew in each epoch, the
-    same way on all; `set_epoch` says which one begins. Ranks are those of torch.distributed where
-    that is in use.
+    same way on all; `set_epoch` says which one begins, also to workers that are running. Ranks are
+    those of torch.distributed where that is in use.
     """
 
     def __init__(
@@ -192,9 +195,9 @@ class ShardDataset(IterableDataset[Any]):  # type: ignore[misc]
     ) -> None:
         if (shards is None) == (prefix is None):
             raise ValueError("either shards or a prefix is needed")
-        self.address = os.fspath(store)
+        self._opener = Opener(store)
         if shards is None:
-            shards = sorted(shared(self.address).list(prefix or ""))
+            shards = sorted(self._opener.store().list(prefix or ""))
         self.shards = list(shards)
         self.transform = transform
         self.shuffle_seed = shuffle_seed
@@ -205,11 +208,30 @@ class ShardDataset(IterableDataset[Any]):  # type: ignore[misc]
         self.world_size = world_size if world_size is not None else (
             torch.distributed.get_world_size() if is_distributed else 1
         )  # fmt: skip
-        self.epoch = 0
+        # In shared memory: persistent workers have copies of this object.
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
+
+    @property
+    def address(self) -> str:
+        return self._opener.address
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch, which the order of the shards depends on."""
+        return int(self._epoch.item())
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch[0] = epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the order of the shards, before the loader is iterated over."""
         self.epoch = epoch
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        # A copy that was not made for a worker has an epoch of its own, for workers of its own.
+        self._epoch.share_memory_()
 
     def own_shards(self) -> list[str]:
         """Those of this rank and this worker, in order."""
@@ -221,7 +243,7 @@ class ShardDataset(IterableDataset[Any]):  # type: ignore[misc]
         return shards[self.rank :: self.world_size][number::workers]
 
     def __iter__(self) -> Iterator[Any]:
-        store = shared(self.address)
+        store = self._opener.store()
         for shard in self.own_shards():
             with store.open(shard) as file, io.BufferedReader(file, _BATCH_BYTES) as buffered:
                 for sample in _samples(buffered):
@@ -254,13 +276,16 @@ class Loader:
     the samples that come next to a fast tier.
 
     It is made of a data set of objects, files or shards and the options of `DataLoader`. One
-    iteration is an epoch; a sampler that has `set_epoch` gets the number of each, and the data set,
-    too.
+    iteration is an epoch, also where it is left early, or an exception ends it: the next one begins
+    the next epoch, and goes on in this one after `loader.load_state_dict(loader.state_dict())`. A
+    sampler that has `set_epoch` gets the number of each, and the data set, too.
 
-    `state_dict` says how far the epoch is, `load_state_dict` goes on there: the batches that follow
-    are those that would have followed, provided that the sampler's order depends on the number of
-    the epoch, or on a generator, and on nothing else. The state holds that of the generator when
-    the epoch began. What was loaded is skipped without reading it, except for shards.
+    `state_dict` says how far the epoch is, also after it was left. The first iteration behind
+    `load_state_dict` goes on there: the batches that follow are those that would have followed,
+    provided that the sampler's order depends on the number of the epoch, or on its attribute
+    `generator`, and on nothing else. The state holds that of the generator when the epoch began, or
+    between epochs, when the next one will. Only the sampler advances the generator, also where the
+    `DataLoader` has the same one. What was loaded is skipped without reading it, except for shards.
 
     With `prefetch_tier`, objects of an `ObjectDataset`, or those of the files of a `FileDataset` in
     a mount, are promoted to this tier `window_samples` ahead of what is asked for, in the order of
@@ -282,7 +307,12 @@ class Loader:
         self.dataset = dataset
         self.epoch = 0
         self._batches = 0
-        self._skipped = 0
+        # Whether an epoch has begun, and not ended.
+        self._is_begun = False
+        # Whether the next iteration goes on in the epoch.
+        self._is_resumed = False
+        # The number of the last iteration: one that was left changes nothing any more.
+        self._iteration = 0
         self._prefetch_tier = prefetch_tier
         self._window_samples = window_samples
         self._keep = keep
@@ -313,23 +343,23 @@ class Loader:
         return len(self._loader if self._sampler is None else self._sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        skipped, self._skipped = self._skipped, 0
-        inner = getattr(self._sampler, "sampler", self._sampler)
-        for one in (inner, self.dataset):
+        generator = self._generator()
+        if self._is_resumed:
+            if generator is not None and self._generator_state is not None:
+                generator.set_state(self._generator_state)
+        else:
+            if self._is_begun:
+                self.epoch += 1
+            self._batches = 0
+        self._is_begun, self._is_resumed = True, False
+        self._iteration += 1
+        iteration, skipped = self._iteration, self._batches
+        self._generator_state = None if generator is None else generator.get_state()
+        for one in (*self._samplers(), self.dataset):
             if hasattr(one, "set_epoch"):
                 one.set_epoch(self.epoch)
-        generator = getattr(inner, "generator", None)
-        if generator is not None:
-            if self._generator_state is not None:
-                generator.set_state(self._generator_state)
-            self._generator_state = generator.get_state()
-        self._batches = skipped
         prefetcher = None
-        if self._sampler is None:
-            batches = iter(self._loader)
-            for _ in range(skipped):
-                next(batches, None)
-        else:
+        if self._sampler is not None:
             self._order.batches = list(self._sampler)[skipped:]
             if self._prefetch_tier is not None:
                 names = self.dataset.names
@@ -342,34 +372,56 @@ class Loader:
                     self._loader.num_workers * (self._loader.prefetch_factor or 0),
                     self._keep,
                 )
-            batches = iter(self._loader)
         try:
+            after = None if generator is None else generator.get_state()
+            batches = iter(self._loader)
+            if generator is not None:
+                # The DataLoader draws a seed from its generator where it starts workers, in the
+                # first epoch of a program alone where these are persistent.
+                generator.set_state(after)
+            if self._sampler is None:
+                for _ in range(skipped):
+                    next(batches, None)
             for batch in batches:
                 # Counted before it is used: a checkpoint during the step holds this batch.
-                self._batches += 1
+                if iteration == self._iteration:
+                    self._batches += 1
                 yield batch
                 if prefetcher is not None:
                     prefetcher.used()
         finally:
             if prefetcher is not None:
                 self.prefetch_failures += prefetcher.close()
-        self.epoch += 1
-        self._batches = 0
-        self._generator_state = None
+        if iteration == self._iteration:
+            self.epoch += 1
+            self._batches = 0
+            self._is_begun = False
 
     def state_dict(self) -> dict[str, Any]:
         """How far the epoch is: the batches that were yielded count."""
-        return {
-            "epoch": self.epoch,
-            "batches": self._batches,
-            "generator": self._generator_state,
-        }
+        state = self._generator_state
+        if not self._is_begun and not self._is_resumed:
+            generator = self._generator()
+            state = None if generator is None else generator.get_state()
+        return {"epoch": self.epoch, "batches": self._batches, "generator": state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where the state was taken, with the next iteration."""
         self.epoch = state["epoch"]
-        self._skipped = self._batches = state["batches"]
+        self._batches = state["batches"]
         self._generator_state = state["generator"]
+        self._is_begun, self._is_resumed = False, True
+        self._iteration += 1
+
+    def _samplers(self) -> list[Any]:
+        """The sampler of samples and that of batches, as far as there are."""
+        samplers = (getattr(self._sampler, "sampler", None), self._sampler)
+        return [one for one in samplers if one is not None]
+
+    def _generator(self) -> Any:
+        """What the order of the samples is drawn from, or nothing."""
+        generators = (getattr(one, "generator", None) for one in self._samplers())
+        return next((one for one in generators if one is not None), None)
 
 
 class _Order:
