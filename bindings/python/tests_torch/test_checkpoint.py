@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import signal
 import socket
@@ -243,3 +244,32 @@ def test_names_come_from_the_checkpoint_id(store: terrace.Store) -> None:
     assert writer.prefix == "runs/7/"
     writer.reset()
     assert writer.prefix == "runs/7/"
+
+
+def test_an_object_that_was_removed_does_not_fail_the_next_save(store: terrace.Store) -> None:
+    writer = CheckpointWriter(store.address, "runs/one")
+    dcp.save({"step": torch.ones(3)}, storage_writer=writer)
+    (old,) = (name for name in store.list("runs/") if name.endswith(".distcp"))
+    store.delete(old)
+    dcp.save({"step": torch.zeros(3)}, storage_writer=writer)
+    found = {"step": torch.ones(3)}
+    dcp.load(found, storage_reader=CheckpointReader(store.address, "runs/one"))
+    assert found["step"].tolist() == [0, 0, 0]
+
+
+def test_a_write_that_fails_is_an_exception_of_the_save(
+    store: terrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = CheckpointWriter(store.address, "runs/one")
+    dcp.save({"step": torch.ones(3)}, storage_writer=writer)
+
+    def full(*_: Any) -> int:
+        raise terrace.NoSpace(errno.ENOSPC, "every tier is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(terrace.Object, "write", full)
+        with pytest.raises(dcp.api.CheckpointException, match="every tier is full"):
+            dcp.save({"step": torch.zeros(5 << 20)}, storage_writer=writer)
+    found = {"step": torch.zeros(3)}
+    dcp.load(found, storage_reader=CheckpointReader(store.address, "runs/one"))
+    assert found["step"].tolist() == [1, 1, 1]

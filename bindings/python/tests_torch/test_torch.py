@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import io
 import pickle
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, WeightedRandomSampler
@@ -438,3 +440,105 @@ def test_an_asynchronous_save_holds_the_values_at_the_call(store: terrace.Store)
     future = terrace_torch.save_async(store.address, "", state)
     with pytest.raises(terrace.Invalid):
         future.result(60)
+
+
+Point = collections.namedtuple("Point", ["x", "y"])  # noqa: PYI024
+
+
+def test_an_asynchronous_save_saves_what_save_does(store: terrace.Store) -> None:
+    model = torch.nn.Linear(3, 3)
+    tensor = torch.ones(4, 4)
+    array = np.ones(5)
+    value = {
+        "counter": collections.Counter("aab"),
+        "default": collections.defaultdict(list, a=[torch.ones(2)]),
+        "point": Point(torch.ones(2), 3),
+        "array": array,
+        "tied": [tensor, tensor, tensor[1:]],
+        "model": model.state_dict(),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+    }
+    future = terrace_torch.save_async(store.address, "checkpoints/3", value)
+    array[:] = 0
+    tensor.zero_()
+    value["point"].x.zero_()
+    value["counter"]["a"] = 9
+    future.result(60)
+    options: Any = {} if torch.__version__ < "1.14" else {"weights_only": False}
+    found = terrace_torch.load(store.address, "checkpoints/3", **options)
+    assert found["counter"] == collections.Counter("aab")
+    assert isinstance(found["counter"], collections.Counter)
+    assert found["default"].default_factory is list
+    assert found["point"].x.tolist() == [1, 1]
+    assert isinstance(found["point"], Point)
+    assert found["array"].tolist() == [1] * 5
+    assert found["tied"][0].sum() == 16
+    found["tied"][0][1] = 5
+    assert found["tied"][1][1].tolist() == found["tied"][2][0].tolist() == [5] * 4
+    assert found["model"]._metadata == model.state_dict()._metadata
+    assert isinstance(found["parameter"], torch.nn.Parameter)
+
+    class Unpicklable:
+        def __reduce__(self) -> Any:
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        terrace_torch.save_async(store.address, "checkpoints/3", Unpicklable())
+
+
+def test_saves_that_overlap_share_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terrace.Store.create(tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+    value = torch.ones(1 << 20)
+    for _ in range(5):
+        names = [f"checkpoints/{number}" for number in range(6)]
+        futures = [terrace_torch.save_async("store", name, value) for name in names]
+        monkeypatch.chdir("/")
+        for future in futures:
+            future.result(60)
+        monkeypatch.chdir(tmp_path)
+    with terrace.Store("store") as store:
+        assert sorted(store.list("checkpoints/")) == names
+
+
+_FULL = """
+import errno, sys, torch, terrace, terrace.torch
+from terrace._store import Object
+value = [torch.zeros(1 << 20) for _ in range(8)]
+terrace.torch.save(sys.argv[1], "checkpoints/4", 1)
+write, count = Object.write, 0
+def full(file, data):
+    global count
+    count += 1
+    if count > 1:
+        raise OSError(errno.ENOSPC, "full")
+    return write(file, data)
+Object.write = full
+for save in (
+    lambda: terrace.torch.save(sys.argv[1], "checkpoints/4", value),
+    lambda: terrace.torch.save_async(sys.argv[1], "checkpoints/4", value).result(60),
+):
+    count = 0
+    try:
+        save()
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    else:
+        raise AssertionError("it was saved")
+assert terrace.torch.load(sys.argv[1], "checkpoints/4") == 1
+print("done")
+"""
+
+
+def test_a_write_that_fails_is_an_exception_of_save(store: terrace.Store) -> None:
+    command = [sys.executable, "-P", "-c", _FULL, store.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_all_names_can_be_imported() -> None:
+    names: dict[str, Any] = {}
+    exec("from terrace.torch import *", names)
+    assert set(terrace_torch.__all__) <= names.keys()

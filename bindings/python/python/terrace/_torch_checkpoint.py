@@ -22,6 +22,7 @@ from torch.futures import Future
 
 from terrace._errors import NotFound
 from terrace._shared import Opener
+from terrace._torch_stream import SaveStream
 
 if TYPE_CHECKING:
     from terrace._store import Store
@@ -111,15 +112,17 @@ class CheckpointWriter(_Checkpoint, StorageWriter):  # type: ignore[misc]
         if plan.items:
             # Published without an exception alone; `wb` replaces when it is closed.
             with self._store().open(name, "wb", semantics=self._level) as file:
-                stream = io.BufferedWriter(file, _BUFFER_BYTES)
+                buffered = io.BufferedWriter(file, _BUFFER_BYTES)
+                stream = SaveStream(buffered)
                 for item in plan.items:
                     begin = stream.tell()
                     _write(stream, item, planner.resolve_data(item))
+                    stream.check()
                     size = stream.tell() - begin
                     place = _Place(name, begin, size)
                     results.append(WriteResult(item.index, size, place))
-                stream.flush()
-                stream.detach()
+                buffered.flush()
+                buffered.detach()
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
         return done
@@ -132,21 +135,26 @@ class CheckpointWriter(_Checkpoint, StorageWriter):  # type: ignore[misc]
             before = _objects(self._metadata())
         store.put(name, pickle.dumps(metadata), semantics=self._level)
         for replaced in before - _objects(metadata):
-            store.delete(replaced)
+            # `remove_unfinished` of another program may have removed it.
+            with contextlib.suppress(NotFound):
+                store.delete(replaced)
 
     def remove_unfinished(self) -> list[str]:
         """Removes what saves that did not end have left below the name, and returns its names. No
         save to the name may be running."""
+        # Where the store is not found, nothing says that there is no checkpoint.
+        store = self._store()
         kept: set[str] = set()
         with contextlib.suppress(NotFound):
             kept = _objects(self._metadata())
         names = [
             name
-            for name in self._store().list(self.prefix)
+            for name in store.list(self.prefix)
             if name.endswith(".distcp") and name not in kept
         ]
         for name in names:
-            self._store().delete(name)
+            with contextlib.suppress(NotFound):
+                store.delete(name)
         return names
 
 
@@ -196,7 +204,7 @@ def _objects(metadata: Any) -> set[str]:
     return {place.object_name for place in metadata.storage_data.values()}
 
 
-def _write(stream: Any, item: Any, data: Any) -> None:
+def _write(stream: SaveStream, item: Any, data: Any) -> None:
     if item.type == WriteItemType.BYTE_IO:
         stream.write(data.getbuffer())
         return

@@ -10,6 +10,7 @@ checkpoints.
 from __future__ import annotations
 
 import errno
+import importlib.util
 import io
 import os
 import random
@@ -24,16 +25,15 @@ import torch.distributed
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from terrace._errors import Error
-from terrace._shared import Opener, shared
+from terrace._shared import Opener, absolute, shared
 from terrace._torch_prefetch import Prefetcher
+from terrace._torch_stream import SaveStream
 
 if TYPE_CHECKING:
-    from terrace._store import Store
+    from terrace._store import Object, Store
     from terrace._torch_checkpoint import CheckpointReader, CheckpointWriter
 
 __all__ = [
-    "CheckpointReader",
-    "CheckpointWriter",
     "FileDataset",
     "Loader",
     "ObjectDataset",
@@ -42,6 +42,10 @@ __all__ = [
     "save",
     "save_async",
 ]
+
+# PyTorch before 2.2, or without torch.distributed, has everything else.
+if torch.distributed.is_available() and importlib.util.find_spec("torch.distributed.checkpoint"):
+    __all__ += ["CheckpointReader", "CheckpointWriter"]
 
 _BATCH_BYTES = 8 << 20
 # Read of each sample before its length is known.
@@ -440,13 +444,22 @@ class _Order:
 def save(store: str | os.PathLike[str], name: str, value: Any, *, durable: bool = True) -> None:
     """`torch.save` to an object, atomically: after a failure it has its old value. With `durable`
     it survives a loss of power once this returns."""
-    level = "persistency=storage" if durable else None
-    with shared(store).open(name, "wb", semantics=level) as file:
+    with _replaced(store, name, durable) as file:
         buffered = io.BufferedWriter(file, _BATCH_BYTES)
-        torch.save(value, buffered)
+        _serialize(value, buffered)
         buffered.flush()
         # The file replaces the object when it is closed, here.
         buffered.detach()
+
+
+def _replaced(store: str | os.PathLike[str], name: str, durable: bool) -> Object:
+    return shared(store).open(name, "wb", semantics="persistency=storage" if durable else None)
+
+
+def _serialize(value: Any, file: Any) -> None:
+    stream = SaveStream(file)
+    torch.save(value, stream)
+    stream.check()
 
 
 def load(store: str | os.PathLike[str], name: str, **options: Any) -> Any:
@@ -458,15 +471,24 @@ def load(store: str | os.PathLike[str], name: str, **options: Any) -> Any:
 def save_async(
     store: str | os.PathLike[str], name: str, value: Any, *, durable: bool = True
 ) -> Future[None]:
-    """`save` on a thread, of a copy of the tensors that is made before this returns. The result of
-    the future is there once the object has its new value, and is durable if that was asked for."""
-    copied = _copied(value)
+    """`save` whose writing to the store is left to a thread. `torch.save` runs before this returns,
+    into the memory of this process, which holds all bytes of the object until they are written.
+    Changes of the value after that are not saved; an error of `torch.save` is raised here.
+
+    The result of the future is there once the object has its new value, and is durable if that was
+    asked for.
+    """
+    address = absolute(store)
+    serialized = io.BytesIO()
+    _serialize(value, serialized)
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
 
     def work() -> None:
         try:
-            save(store, name, copied, durable=durable)
+            with _replaced(address, name, durable) as file, serialized.getbuffer() as data:
+                for start in range(0, len(data), _BATCH_BYTES):
+                    file.write(data[start : start + _BATCH_BYTES])
         except BaseException as error:
             future.set_exception(error)
         else:
@@ -477,20 +499,7 @@ def save_async(
     return future
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return type(value)((key, _copied(one)) for key, one in value.items())
-    if isinstance(value, list):
-        return [_copied(one) for one in value]
-    if type(value) is tuple:
-        return tuple(_copied(one) for one in value)
-    return value
-
-
 def __getattr__(name: str) -> Any:
-    # PyTorch before 2.2, or without torch.distributed, has everything else.
     if name in ("CheckpointReader", "CheckpointWriter"):
         from terrace import _torch_checkpoint
 
