@@ -15,6 +15,7 @@ from zarr.core.buffer import Buffer, cpu
 from zarr.testing.store import StoreTests
 
 import terrace
+from conftest import run
 from terrace._shared import shared
 from terrace.zarr import TerraceStore
 
@@ -76,6 +77,30 @@ def test_a_store_that_is_not_found_reads_as_no_zeros(directory: Path) -> None:
     moved.rename(directory)
     assert array[:].tolist() == [7] * 4
     store.store.close()
+
+
+_FORKING = """
+import os, sys, zarr, terrace
+from terrace.zarr import TerraceStore
+store = TerraceStore(sys.argv[1], "ns/array")
+zarr.create_array(store, shape=(4,), dtype="i4")
+assert store.get_sync("zarr.json") is not None
+os.rename(sys.argv[1], sys.argv[1] + ".moved")
+child = os.fork()
+if child == 0:
+    try:
+        store.get_sync("zarr.json")
+    except terrace.NotFound:
+        os._exit(0)
+    finally:
+        os._exit(1)
+_, status = os.waitpid(child, 0)
+print(status)
+"""
+
+
+def test_a_forked_child_that_finds_no_store_reads_no_zeros(directory: Path) -> None:
+    assert run(_FORKING, directory) == "0\n"
 
 
 def test_a_relative_address_stays_that_of_one_store(

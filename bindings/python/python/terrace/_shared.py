@@ -13,13 +13,14 @@ _STORES: weakref.WeakValueDictionary[tuple[str, bool], Store] = weakref.WeakValu
 _lock = threading.Lock()
 
 
-def _renew_lock() -> None:
-    # A thread of the parent may have held it.
+def _renew() -> None:
+    # A thread of the parent may have held the lock.
     global _lock
     _lock = threading.Lock()
+    _STORES.clear()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_renew)
 
 
 def absolute(address: str | os.PathLike[str]) -> str:
@@ -51,12 +52,15 @@ class Opener:
     def __init__(self, address: str | os.PathLike[str]) -> None:
         self.address = absolute(address)
         self._store: Store | None = None
+        self._pid = 0
 
     def store(self) -> Store:
         """The open store."""
         store = self._store
-        if store is None or store.closed:
+        # A forked child opens the store here, not with a call whose errors are those of an object.
+        if store is None or store.closed or self._pid != os.getpid():
             store = self._store = shared(self.address)
+            self._pid = os.getpid()
         return store
 
     def __reduce__(self) -> tuple[type[Opener], tuple[str]]:
