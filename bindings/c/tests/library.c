@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* What libterrace promises: ./library DIRECTORY, a path at which there is nothing. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <terrace.h>
 #include <unistd.h>
@@ -308,15 +311,11 @@ static void forks(const char *directory)
     terrace_object_close(object);
 }
 
-/* Another process owns the store, and is killed. */
-static void a_killed_owner(const char *directory)
+/* Begins a process that owns a new store. */
+static pid_t owner(const char *path)
 {
-    int ready[2], status;
-    char path[4096], byte;
-    void *data;
-    size_t size;
-    struct terrace_object *object;
-    snprintf(path, sizeof path, "%s-owned", directory);
+    int ready[2];
+    char byte;
     OK(terrace_create(path));
     CHECK(pipe(ready) == 0);
     pid_t child = fork();
@@ -327,6 +326,20 @@ static void a_killed_owner(const char *directory)
             pause();
     }
     CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK(close(ready[0]) == 0 && close(ready[1]) == 0);
+    return child;
+}
+
+/* Another process owns the store, and is killed. */
+static void a_killed_owner(const char *directory)
+{
+    int status;
+    char path[4096];
+    void *data;
+    size_t size;
+    struct terrace_object *object;
+    snprintf(path, sizeof path, "%s-owned", directory);
+    pid_t child = owner(path);
     OK(terrace_open(path, 0, &store));
     OK(terrace_put(store, "a/b", "data", 4, NULL));
     OK(terrace_object_open(store, "a/b", TERRACE_READ, NULL, &object));
@@ -346,12 +359,77 @@ static void a_killed_owner(const char *directory)
     OK(terrace_close(store));
 }
 
+/* Runs a batch that is longer than what a socket takes; its thread is in `argument` once it has begun. */
+static void *long_batch(void *argument)
+{
+    enum { COUNT = 200, SIZE = 20000 };
+    static char data[SIZE];
+    struct terrace_batch *batch;
+    char name[32];
+    size_t failed;
+    OK(terrace_batch_new(store, NULL, &batch));
+    for (int number = 0; number < COUNT; number++) {
+        snprintf(name, sizeof name, "batch/%d", number);
+        OK(terrace_batch_create(batch, name, data, SIZE));
+    }
+    atomic_store((_Atomic pid_t *)argument, (pid_t)syscall(SYS_gettid));
+    OK(terrace_batch_run(batch, &failed));
+    CHECK(failed == COUNT);
+    enum terrace_status status = terrace_batch_status(batch, COUNT - 1);
+    CHECK(status == TERRACE_UNREACHABLE || status == TERRACE_NOT_APPLIED);
+    terrace_batch_free(batch);
+    return NULL;
+}
+
+/* The system call in which a thread waits; -1 while it runs. */
+static long waits_in(pid_t thread)
+{
+    char path[64];
+    long number = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    if (fscanf(file, "%ld", &number) != 1)
+        number = -1;
+    fclose(file);
+    return number;
+}
+
+/* The owner is killed while a request is being sent: SIGPIPE, which ends a program, must not come. */
+static void an_owner_killed_while_it_is_written_to(const char *directory)
+{
+    int status;
+    char path[4096];
+    pthread_t thread;
+    _Atomic pid_t number = 0;
+    snprintf(path, sizeof path, "%s-written-to", directory);
+    pid_t child = owner(path);
+    OK(terrace_open(path, 0, &store));
+    /* Makes the connection for long requests. */
+    size_t large = 8 << 20;
+    char *data = calloc(1, large);
+    CHECK(data != NULL);
+    OK(terrace_put(store, "a/b", data, large, NULL));
+    free(data);
+    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    CHECK(pthread_create(&thread, NULL, long_batch, &number) == 0);
+    while (atomic_load(&number) == 0)
+        sched_yield();
+    for (long in = -1; in != SYS_sendmsg && in != SYS_writev; in = waits_in(number))
+        sched_yield();
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+    CHECK(pthread_join(thread, NULL) == 0);
+    OK(terrace_close(store));
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
     bool has_forks = !getenv("TERRACE_TEST_NO_FORKS");
-    if (has_forks)
+    if (has_forks) {
         a_killed_owner(argv[1]);
+        an_owner_killed_while_it_is_written_to(argv[1]);
+    }
     OK(terrace_create(argv[1]));
     CHECK(terrace_create(argv[1]) == TERRACE_EXISTS);
     OK(terrace_open(argv[1], 0, &store));

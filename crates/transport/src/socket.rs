@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TCP and Unix sockets.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +23,9 @@ use crate::unix;
 
 /// Most descriptors that come with one message; more are closed.
 const DESCRIPTORS_MAX: usize = 4;
+
+/// Most slices that the operating system takes at once, `IOV_MAX`.
+const SLICES_MAX: usize = 1024;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -127,14 +130,15 @@ impl Transport for Socket {
     }
 
     fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // Not writev, as that of the standard library: it has no flag against the signal.
+        let flags = SendFlags::NOSIGNAL;
         if let [bytes] = slices {
             // A shorter way through the operating system.
-            return Ok(rustix::net::send(self.descriptor(), bytes, SendFlags::NOSIGNAL)?);
+            return Ok(rustix::net::send(self.descriptor(), bytes, flags)?);
         }
-        match &self.kind {
-            Kind::Tcp(stream) => (&mut &*stream).write_vectored(slices),
-            Kind::Unix(stream) => (&mut &*stream).write_vectored(slices),
-        }
+        let slices = &slices[..slices.len().min(SLICES_MAX)];
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(self.descriptor(), slices, &mut nothing, flags)?)
     }
 
     fn shutdown(&self, how: Shutdown) {
