@@ -422,6 +422,43 @@ static void an_owner_killed_while_it_is_written_to(const char *directory)
     OK(terrace_close(store));
 }
 
+/* A forked child does not keep the store of its parent locked, and does not release it either. */
+static void a_store_closed_while_a_child_lives(const char *directory)
+{
+    int end[2], status;
+    bool is_attached;
+    OK(terrace_open(directory, 0, &store));
+    pid_t child = fork();
+    if (child == 0) {
+        OK(terrace_close(store));
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    child = fork();
+    if (child == 0) {
+        struct terrace_store *own;
+        OK(terrace_open(directory, 0, &own));
+        OK(terrace_is_attached(own, &is_attached));
+        CHECK(is_attached);
+        OK(terrace_close(own));
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(pipe(end) == 0);
+    child = fork();
+    if (child == 0) {
+        char byte;
+        CHECK(close(end[1]) == 0 && read(end[0], &byte, 1) == 0);
+        _exit(0);
+    }
+    OK(terrace_close(store));
+    OK(terrace_open(directory, 0, &store));
+    OK(terrace_is_attached(store, &is_attached));
+    CHECK(!is_attached);
+    OK(terrace_close(store));
+    CHECK(close(end[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
@@ -448,5 +485,7 @@ int main(int argc, char **argv)
     OK(terrace_open(argv[1], TERRACE_READ_ONLY, &store));
     CHECK(terrace_put(store, "a/b", "x", 1, NULL) == TERRACE_DENIED);
     OK(terrace_close(store));
+    if (has_forks)
+        a_store_closed_while_a_child_lives(argv[1]);
     return 0;
 }

@@ -163,6 +163,46 @@ def test_ctrl_c_ends_a_request_that_no_server_answers(served: str) -> None:
         assert len(store.get("a/b")) == 1000
 
 
+_CLOSED_WITH_A_CHILD = """
+import fcntl, os, sys, terrace
+def is_locked():
+    with open(os.path.join(sys.argv[1], "lock")) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+store = terrace.Store(sys.argv[1])
+store.put("a/b", b"x")
+child = os.fork()
+if child == 0:
+    # As programs do that fork: objects are dropped, and exit handlers run.
+    store.close()
+    del store
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert is_locked(), "the child released the lock of its parent"
+end, keeps = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(keeps)
+    os.read(end, 1)
+    os._exit(0)
+store.close()
+assert not is_locked(), "the child holds the lock of its parent"
+with terrace.Store(sys.argv[1]) as store:
+    assert not store.is_attached()
+    assert store.get("a/b") == b"x"
+os.close(keeps)
+assert os.waitpid(child, 0)[1] == 0
+print("done")
+"""
+
+
+def test_a_closed_store_is_free_while_a_forked_child_lives(directory: Path) -> None:
+    assert run(_CLOSED_WITH_A_CHILD, directory) == "done\n"
+
+
 def _process_of(address: str) -> int:
     """The process that listens at an address."""
     port = int(address.split(":")[2].partition("?")[0])

@@ -19,11 +19,23 @@ const PURPOSE_BYTES_MAX: usize = 512;
 /// Behind the number of one that only reads.
 const READING: &str = " reading";
 
-/// Ownership of a store; ends when it is dropped or the process ends, however it ends.
+/// Ownership of a store; ends when it is dropped. Where the process ends without that, it ends with the last child that
+/// was forked meanwhile and runs the same program: these share the lock.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+    /// The process that took it. A forked child must not release the lock of its parent.
+    process: u32,
     purpose: String,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // It fails only for what is no lock. To close the file is not enough while a child has it open.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
 }
 
 /// The process that owns a store.
@@ -67,12 +79,14 @@ impl Lock {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(errno) => return Err(failed(errno.into())),
         }
-        let mut file = File::from(file);
         let how = if access == Access::Read { READING } else { "" };
         let purpose = one_line(&purpose.map_or_else(command_line, Into::into));
-        let lines = format!("{}{how}\n{purpose}\n", std::process::id());
+        let process = std::process::id();
+        let lines = format!("{process}{how}\n{purpose}\n");
+        let mut lock = Self { file: File::from(file), process, purpose };
+        let file = &mut lock.file;
         file.set_len(0).and_then(|()| file.write_all(lines.as_bytes())).map_err(failed)?;
-        Ok(Some(Self { _file: file, purpose }))
+        Ok(Some(lock))
     }
 
     /// The process that took the lock last, as far as it is known.
@@ -139,6 +153,26 @@ mod tests {
             let holder = Lock::holder(&directory).expect("it has a number");
             assert_eq!(holder, Holder { process: 7, access, purpose: String::new() });
         }
+    }
+
+    #[test]
+    fn a_lock_is_free_while_another_descriptor_shares_it() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let directory = Directory::of(home.path()).expect("legal");
+        let take = || Lock::try_take(&directory, Access::Write, None).expect("writable");
+        let first = take().expect("free");
+        // As a forked child has it.
+        let shared = first.file.try_clone().expect("a descriptor");
+        drop(first);
+        let mut second = take().expect("free");
+        drop(shared);
+        assert!(take().is_none(), "the end of the child released it");
+        // As the copy of a child is dropped, which shares the lock with the parent.
+        let parent = second.file.try_clone().expect("a descriptor");
+        second.process += 1;
+        drop(second);
+        assert!(take().is_none(), "a child released it");
+        drop(parent);
     }
 
     #[test]

@@ -31,8 +31,26 @@ pub(crate) struct Directory {
     files: VecDeque<One>,
     pub(crate) deleted_files: u64,
     pub(crate) deleted_records: u64,
-    /// Held locked while this process writes here.
-    _lock: File,
+    /// Held while this process writes here.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be dropped"))]
+    lock: Lock,
+}
+
+/// A lock that ends when it is dropped by the process that took it. To close the file is not enough while a forked child
+/// has it open, and a child must not release the lock of its parent.
+#[derive(Debug)]
+struct Lock {
+    file: File,
+    process: u32,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // It fails where there are no locks.
+            let _ = self.file.unlock();
+        }
+    }
 }
 
 impl Directory {
@@ -58,7 +76,7 @@ impl Directory {
             files: VecDeque::new(),
             deleted_files: 0,
             deleted_records: 0,
-            _lock: lock,
+            lock: Lock { file: lock, process: std::process::id() },
         };
         for (number, path) in list(path)? {
             let bytes = fs::metadata(&path).map_err(failed)?.len();
@@ -176,4 +194,27 @@ pub(crate) fn list(path: &Path) -> Result<Vec<(u64, PathBuf)>> {
     }
     files.sort_unstable();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_free_while_another_descriptor_shares_its_lock() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let mut first = Directory::take(home.path(), 1).expect("free");
+        assert!(is_written(home.path()));
+        // As a forked child has it.
+        let shared = first.lock.file.try_clone().expect("a descriptor");
+        first.lock.process += 1;
+        drop(first);
+        assert!(is_written(home.path()), "a child released the lock of its parent");
+        drop(shared);
+        let first = Directory::take(home.path(), 1).expect("free");
+        let shared = first.lock.file.try_clone().expect("a descriptor");
+        drop(first);
+        assert!(!is_written(home.path()), "the lock is held by a descriptor of a child");
+        drop(shared);
+    }
 }
