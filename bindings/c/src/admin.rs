@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::to_string;
 use terrace::Result;
 
-use crate::arguments::{Out, allocated, text, wrong};
+use crate::arguments::{Out, allocated, items, text, wrong};
 use crate::status::{call, terrace_status};
 use crate::store::{store_of, terrace_store};
 
@@ -109,11 +109,7 @@ pub unsafe extern "C" fn terrace_set_policy(
     count: usize,
 ) -> terrace_status {
     call(|| {
-        let given = match (parameters.is_null(), count) {
-            (_, 0) => &[],
-            (true, _) => return Err(wrong("an argument is NULL").with("argument", "parameters")),
-            (false, _) => unsafe { std::slice::from_raw_parts(parameters, count) },
-        };
+        let given = unsafe { items(parameters, count, "parameters") }?;
         let mut pairs = Vec::with_capacity(count);
         for parameter in given {
             let text = unsafe { text(*parameter, "parameters") }?;

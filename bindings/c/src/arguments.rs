@@ -97,11 +97,30 @@ pub(crate) unsafe fn bytes<'a>(
     count: usize,
     what: &'static str,
 ) -> Result<&'a [u8]> {
+    // SAFETY: the caller passes so many bytes, which stay during the call.
+    unsafe { items(pointer.cast(), count, what) }
+}
+
+/// Items to read from; NULL is allowed where there are none.
+pub(crate) unsafe fn items<'a, T>(
+    pointer: *const T,
+    count: usize,
+    what: &'static str,
+) -> Result<&'a [T]> {
+    check_size(count.saturating_mul(size_of::<T>()), what)?;
     match (pointer.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(wrong("an argument is NULL").with("argument", what)),
-        // SAFETY: the caller passes so many bytes, which stay during the call.
-        (false, _) => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), count) }),
+        // SAFETY: the caller passes so many, which stay during the call.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
+    }
+}
+
+/// Refuses what no memory has, for example the -1 of a call that failed.
+fn check_size(bytes: usize, what: &'static str) -> Result<()> {
+    match isize::try_from(bytes) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(wrong("no memory is so large").with("argument", what).with("bytes", bytes)),
     }
 }
 
@@ -111,6 +130,7 @@ pub(crate) unsafe fn bytes_mut<'a>(
     count: usize,
     what: &'static str,
 ) -> Result<&'a mut [u8]> {
+    check_size(count, what)?;
     match (pointer.is_null(), count) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(wrong("an argument is NULL").with("argument", what)),

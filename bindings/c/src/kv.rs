@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use terrace::{Error, ErrorKind, Kv, Result};
 
-use crate::arguments::{Out, bytes, give_copy, level, text, wrong};
+use crate::arguments::{Out, bytes, give_copy, items, level, text, wrong};
 use crate::status::{call, terrace_status};
 use crate::store::{store_of, terrace_store};
 
@@ -100,11 +100,7 @@ pub unsafe extern "C" fn terrace_kv_apply(
 ) -> terrace_status {
     call(|| {
         let kv = unsafe { kv(store, kv_namespace) }?.persistency(level(persistency)?);
-        let changes = match (changes.is_null(), count) {
-            (_, 0) => &[],
-            (true, _) => return Err(wrong("an argument is NULL").with("argument", "changes")),
-            (false, _) => unsafe { std::slice::from_raw_parts(changes, count) },
-        };
+        let changes = unsafe { items(changes, count, "changes") }?;
         let mut pairs = Vec::with_capacity(count);
         for change in changes {
             let key = unsafe { bytes(change.key, change.key_bytes, "key") }?;

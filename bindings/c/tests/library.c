@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,17 @@ static void wrong_arguments(void)
     CHECK(terrace_get(store, "a/b", NULL, &size) == TERRACE_INVALID);
     CHECK(terrace_put(store, "a/b", NULL, 5, NULL) == TERRACE_INVALID);
     CHECK(terrace_put(store, "\xff", "x", 1, NULL) == TERRACE_INVALID);
+    CHECK(terrace_put(store, "a/b", "x", SIZE_MAX, NULL) == TERRACE_INVALID);
+    CHECK(terrace_set_policy(store, "lru", (const char *const[]){ "a=b" }, SIZE_MAX) == TERRACE_INVALID);
+    size_t count, failed;
+    char byte;
+    struct terrace_batch *batch;
+    OK(terrace_batch_new(store, NULL, &batch));
+    CHECK(terrace_batch_read(batch, "a/b", 0, &byte, SIZE_MAX, &count) == TERRACE_INVALID);
+    OK(terrace_batch_read(batch, "a/b", 0, &byte, (size_t)1 << 60, &count));
+    OK(terrace_batch_run(batch, &failed));
+    CHECK(failed == 1 && terrace_batch_status(batch, 0) == TERRACE_INVALID);
+    terrace_batch_free(batch);
     struct terrace_options options = { .struct_bytes = 3 };
     CHECK(terrace_object_open(store, "a/b", TERRACE_READ, &options, &object) == TERRACE_INVALID);
     options = (struct terrace_options){ .struct_bytes = sizeof options, .hint = 9 };

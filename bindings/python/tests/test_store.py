@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import io
 import pickle
+import sys
 import threading
 from pathlib import Path
 
@@ -178,6 +179,13 @@ def test_batches_return_one_outcome_each(store: terrace.Store) -> None:
     assert batch.run() == []
     outcomes = store.batch(semantics="posix,persistency=storage").delete("a/b").run()
     assert outcomes == [None]
+
+
+def test_a_read_of_more_than_the_memory_fails_alone(store: terrace.Store) -> None:
+    store.put("a/b", b"bytes")
+    batch = store.batch().read("a/b", 0, sys.maxsize).read("a/b", 0, 1 << 60).read("a/b", 1, 9)
+    outcomes = batch.run()
+    assert [type(outcome) for outcome in outcomes] == [terrace.Invalid, terrace.Invalid, bytes]
 
 
 def test_pairs_change_together(store: terrace.Store) -> None:

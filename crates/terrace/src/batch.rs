@@ -4,6 +4,7 @@
 use terrace_core::{Backend, Hint, Key, Op, Reply, Request, Result, Semantics, Stat};
 use terrace_store::Store;
 
+use crate::memory::zeros;
 use crate::names::key;
 
 /// What an operation of a batch returned.
@@ -57,7 +58,7 @@ impl Batch {
         self.with(name, Wanted::Write(offset_bytes, data.into()))
     }
 
-    /// Reads up to `length_bytes`.
+    /// Reads up to `length_bytes`; `Invalid` where there is not so much memory.
     #[must_use]
     pub fn read(self, name: &str, offset_bytes: u64, length_bytes: usize) -> Self {
         self.with(name, Wanted::Read(offset_bytes, length_bytes))
@@ -82,10 +83,10 @@ impl Batch {
 
     /// Carries the operations out; one outcome each, in their order.
     pub fn run(self) -> Vec<Result<Outcome>> {
-        let mut buffers: Vec<Vec<u8>> = self.operations.iter().map(buffer_of).collect();
+        let mut buffers: Vec<_> = self.operations.iter().map(buffer_of).collect();
         let mut operations = Vec::new();
         for ((key, wanted), buffer) in self.operations.iter().zip(&mut buffers) {
-            if let Ok(key) = key {
+            if let (Ok(key), Ok(buffer)) = (key, buffer) {
                 operations.push(Op::new(request(key, wanted, buffer)));
             }
         }
@@ -93,28 +94,28 @@ impl Batch {
         let replies: Vec<_> = operations.into_iter().map(|operation| operation.outcome).collect();
         let mut replies = replies.into_iter();
         let mut outcomes = Vec::with_capacity(self.operations.len());
-        for ((key, _), mut buffer) in self.operations.into_iter().zip(buffers) {
-            let reply = key.and_then(|_| {
-                let outcome = replies.next().expect("one for each legal name");
-                outcome.expect("a batch that was carried out has every outcome")
-            });
-            outcomes.push(reply.map(|reply| match reply {
-                Reply::Done => Outcome::Done,
-                Reply::Stat(stat) => Outcome::Stat(stat),
-                Reply::Count(count) => {
-                    buffer.truncate(count);
-                    Outcome::Bytes(buffer)
-                }
+        for ((key, _), buffer) in self.operations.into_iter().zip(buffers) {
+            outcomes.push(key.and(buffer).and_then(|mut buffer| {
+                let outcome = replies.next().expect("one for each that was carried out");
+                let reply = outcome.expect("a batch that was carried out has every outcome")?;
+                Ok(match reply {
+                    Reply::Done => Outcome::Done,
+                    Reply::Stat(stat) => Outcome::Stat(stat),
+                    Reply::Count(count) => {
+                        buffer.truncate(count);
+                        Outcome::Bytes(buffer)
+                    }
+                })
             }));
         }
         outcomes
     }
 }
 
-fn buffer_of((_, wanted): &(Result<Key>, Wanted)) -> Vec<u8> {
+fn buffer_of((_, wanted): &(Result<Key>, Wanted)) -> Result<Vec<u8>> {
     match wanted {
-        Wanted::Read(_, length_bytes) => vec![0; *length_bytes],
-        _ => Vec::new(),
+        Wanted::Read(_, length_bytes) => zeros(*length_bytes, "read in a batch"),
+        _ => Ok(Vec::new()),
     }
 }
 

@@ -43,6 +43,7 @@ mod batch;
 mod collection;
 mod kv;
 mod list;
+mod memory;
 mod names;
 mod object;
 mod options;

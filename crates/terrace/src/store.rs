@@ -8,6 +8,7 @@ use terrace_core::{
 };
 use terrace_store::{Notice, OpenOptions, Seen, Settings, WatchFilter};
 
+use crate::memory::reserve;
 use crate::names::key;
 use crate::{Admin, Batch, Kv, List, ObjectBuilder, Options};
 
@@ -156,6 +157,7 @@ pub(crate) fn read_whole(object: &dyn Object) -> Result<Vec<u8>> {
     let (mut data, mut step_bytes) = (Vec::new(), FIRST_READ_BYTES);
     loop {
         let start = data.len();
+        reserve(&mut data, step_bytes, "read a whole object")?;
         data.resize(start + step_bytes, 0);
         let count = object.read(start as u64, &mut data[start..])?;
         data.truncate(start + count);

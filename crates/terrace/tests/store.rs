@@ -153,6 +153,24 @@ fn a_batch_returns_each_outcome() {
 }
 
 #[test]
+fn a_read_of_more_than_the_memory_fails_alone() {
+    let (_directory, store) = store();
+    let outcomes = store
+        .batch()
+        .create("a/1", b"abc")
+        .read("a/1", 0, usize::MAX)
+        .read("a/1", 0, 1 << 60)
+        .read("a/1", 1, 10)
+        .run();
+    assert_eq!(outcomes[0].as_ref().expect("created"), &Outcome::Done);
+    for outcome in &outcomes[1..3] {
+        assert_eq!(outcome.as_ref().expect_err("too long").kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(outcomes[3].as_ref().expect("read"), &Outcome::Bytes(b"bc".to_vec()));
+    store.close().expect("closes");
+}
+
+#[test]
 fn pairs_change_together() {
     let (_directory, store) = store();
     let kv = store.kv("pairs").persistency(Persistency::Storage);
