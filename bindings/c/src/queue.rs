@@ -12,7 +12,7 @@ use terrace::{Error, ErrorKind, Object, Result, Store};
 use crate::arguments::{Out, bytes, bytes_mut, given, options, terrace_options, text, wrong};
 use crate::fork::Process;
 use crate::object::{object_of, terrace_object};
-use crate::status::{call, remember, status, terrace_status};
+use crate::status::{Failure, call, caught, terrace_status};
 use crate::store::{store_of, terrace_store};
 
 /// The most threads of a queue.
@@ -61,7 +61,7 @@ type Work = Box<dyn FnOnce() -> Result<u64> + Send>;
 
 struct Done {
     user: User,
-    outcome: Result<u64>,
+    outcome: std::result::Result<u64, Failure>,
 }
 
 #[derive(Default)]
@@ -100,11 +100,7 @@ impl Shared {
                 state = self.submitted.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
-                .unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Io, "carry out an operation of a queue")
-                        .because("a fault of libterrace; standard error has its place"))
-                });
+            let outcome = caught(work);
             self.state().done.push_back(Done { user, outcome });
             self.ended.notify_one();
         }
@@ -373,10 +369,7 @@ pub unsafe extern "C" fn terrace_queue_wait(
         }
         let (status, result) = match &done.outcome {
             Ok(result) => (terrace_status::TERRACE_OK, *result),
-            Err(error) => {
-                remember(&error.chain());
-                (status(error), 0)
-            }
+            Err(failure) => (failure.remember(), 0),
         };
         out.set(terrace_completion { user: done.user.0, status, result });
         has_one.set(true);
@@ -399,4 +392,23 @@ pub unsafe extern "C" fn terrace_queue_free(queue: *mut terrace_queue) {
         }
         Ok(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_an_operation_is_an_internal_fault() {
+        let shared =
+            Shared { state: Mutex::default(), submitted: Condvar::new(), ended: Condvar::new() };
+        let work: [Work; 2] = [Box::new(|| panic!("of the test")), Box::new(|| Ok(7))];
+        shared.state().waiting.extend(work.map(|work| (User(std::ptr::null_mut()), work)));
+        shared.state().is_closing = true;
+        shared.work();
+        let done: Vec<_> = shared.state().done.drain(..).map(|done| done.outcome).collect();
+        let Err(failure) = &done[0] else { panic!("it succeeded") };
+        assert_eq!(failure.remember(), terrace_status::TERRACE_INTERNAL);
+        assert!(matches!(done[1], Ok(7)));
+    }
 }

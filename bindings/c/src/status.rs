@@ -49,16 +49,36 @@ thread_local! {
 
 /// Carries a call out; keeps the text of its failure for `terrace_error`.
 pub(crate) fn call(work: impl FnOnce() -> Result<()>) -> Status {
+    match caught(work) {
+        Ok(()) => Status::TERRACE_OK,
+        Err(failure) => failure.remember(),
+    }
+}
+
+/// What a call failed with.
+pub(crate) struct Failure {
+    status: Status,
+    text: String,
+}
+
+impl Failure {
+    /// Keeps the text for `terrace_error`; returns the status.
+    pub(crate) fn remember(&self) -> Status {
+        remember(&self.text);
+        self.status
+    }
+}
+
+/// Carries a call out, of which a panic is a failure.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, Failure> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(())) => Status::TERRACE_OK,
-        Ok(Err(error)) => {
-            remember(&error.chain());
-            status(&error)
+        Ok(outcome) => {
+            outcome.map_err(|error| Failure { status: status(&error), text: error.chain() })
         }
-        Err(_) => {
-            remember("a fault of libterrace; standard error has its place");
-            Status::TERRACE_INTERNAL
-        }
+        Err(_) => Err(Failure {
+            status: Status::TERRACE_INTERNAL,
+            text: "a fault of libterrace; standard error has its place".into(),
+        }),
     }
 }
 
