@@ -8,11 +8,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use terrace::Result;
 
+use crate::errors::exception;
 use crate::handle::StoreHandle;
+use crate::options::timeout;
 use crate::run::run;
-
-/// The longest wait that a program may ask for at once; for ever where it asks for none.
-const WAIT_S_MAX: f64 = 1e9;
 
 /// How long one wait for idleness takes before signals are looked for.
 const PIECE: Duration = Duration::from_secs(1);
@@ -62,8 +61,8 @@ impl Admin {
     /// Blocks until no migration waits or runs; false where that took longer than `timeout_s`.
     #[pyo3(signature = (timeout_s = None))]
     fn wait_idle(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
-        let wanted = timeout_s.unwrap_or(WAIT_S_MAX).clamp(0.0, WAIT_S_MAX);
-        let mut left = Duration::from_secs_f64(wanted);
+        let wanted = timeout(timeout_s).map_err(|error| exception(py, &error))?;
+        let mut left = wanted.unwrap_or(Duration::MAX);
         loop {
             let piece = left.min(PIECE);
             if self.with(py, move |admin| admin.wait_idle(piece))? {

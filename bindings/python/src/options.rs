@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Options as Python passes them.
 
+use std::time::Duration;
+
 use terrace::{Hint, Options, Result, Semantics, Temperature};
 
 use crate::errors::invalid;
@@ -32,4 +34,17 @@ pub(crate) fn options(
     size_bytes: Option<u64>,
 ) -> Result<Options> {
     Ok(Options { semantics: semantics(semantics_text)?, hint: hint(hint_word)?, label, size_bytes })
+}
+
+/// The longest wait that a program may ask for.
+const WAIT_S_MAX: f64 = 1e9;
+
+/// A timeout in seconds; one below zero is zero, and `None` and infinity are none.
+pub(crate) fn timeout(seconds: Option<f64>) -> Result<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    if seconds.is_nan() {
+        return Err(invalid("wait", "the timeout is not a number"));
+    }
+    let is_finite = seconds <= WAIT_S_MAX;
+    Ok(is_finite.then(|| Duration::from_secs_f64(seconds.max(0.0))))
 }

@@ -14,6 +14,7 @@ use terrace::{Error, Notice};
 use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
+use crate::options::timeout;
 
 /// Notices that the program may be behind; the store counts those that it drops then.
 const NOTICES_MAX: usize = 1024;
@@ -149,7 +150,7 @@ impl Watch {
             let reason = "the process that this one was forked from began it; watch again";
             return Err(exception(py, &invalid("watch the store", reason)));
         }
-        let timeout = timeout_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        let timeout = timeout(timeout_s).map_err(|error| exception(py, &error))?;
         match self.next(py, timeout)? {
             None | Some(Seen::Begun) => Ok(None),
             // The program closed the store: that is an end, too.

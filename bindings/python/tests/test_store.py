@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import pickle
 import sys
 import threading
@@ -186,6 +187,16 @@ def test_a_read_of_more_than_the_memory_fails_alone(store: terrace.Store) -> Non
     batch = store.batch().read("a/b", 0, sys.maxsize).read("a/b", 0, 1 << 60).read("a/b", 1, 9)
     outcomes = batch.run()
     assert [type(outcome) for outcome in outcomes] == [terrace.Invalid, terrace.Invalid, bytes]
+
+
+def test_a_timeout_is_a_number(store: terrace.Store) -> None:
+    for wait in (store.admin().wait_idle, store.watch().next):
+        with pytest.raises(terrace.Invalid):
+            wait(math.nan)
+        wait(-1.0)
+        wait(-math.inf)
+    assert store.admin().wait_idle(math.inf)
+    assert store.admin().wait_idle(1e300)
 
 
 def test_pairs_change_together(store: terrace.Store) -> None:
