@@ -86,8 +86,10 @@ impl Batch {
 
     /// Carries the operations out and forgets them; one outcome each, in their order.
     fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let mut operations = self.operations.lock().unwrap_or_else(PoisonError::into_inner);
-        let operations = Arc::new(std::mem::take(&mut *operations));
+        // Not locked while another thread has the GIL.
+        let operations =
+            std::mem::take(&mut *self.operations.lock().unwrap_or_else(PoisonError::into_inner));
+        let operations = Arc::new(operations);
         let shared = operations.clone();
         let (store, semantics) = (self.store.clone(), self.semantics);
         let outcomes = run(py, &self.store, move || {

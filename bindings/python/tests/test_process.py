@@ -163,6 +163,31 @@ def test_ctrl_c_ends_a_request_that_no_server_answers(served: str) -> None:
         assert len(store.get("a/b")) == 1000
 
 
+_BATCH_OF_TWO_THREADS = """
+import os, signal, sys, threading, terrace
+store = terrace.Store(sys.argv[1])
+server = int(sys.argv[2])
+batch = store.batch().create("a/b", b"x")
+os.kill(server, signal.SIGSTOP)
+outcomes = []
+thread = threading.Thread(target=lambda: outcomes.extend(batch.run()))
+thread.start()
+# Until the thread waits for the server.
+while len(batch) > 0:
+    pass
+batch.stat("a/b")
+os.kill(server, signal.SIGCONT)
+thread.join()
+assert outcomes == [None], outcomes
+assert batch.run()[0].size_bytes == 1
+print("done")
+"""
+
+
+def test_a_batch_that_runs_is_looked_at(served: str) -> None:
+    assert run(_BATCH_OF_TWO_THREADS, served, _process_of(served)) == "done\n"
+
+
 _CLOSED_WITH_A_CHILD = """
 import fcntl, os, sys, terrace
 def is_locked():
