@@ -24,7 +24,7 @@ struct Source {
 }
 
 impl Source {
-    fn collection(&self) -> Result<terrace::Collection> {
+    fn collection(self: &Arc<Self>) -> Result<terrace::Collection> {
         if let Some(opened) = self.opened.load_full()
             && opened.is_own()
             && !self.store.is_closed()
@@ -32,15 +32,19 @@ impl Source {
             return Ok(terrace::Collection::clone(&opened));
         }
         let opened = self.store.store()?.collection(&self.name)?;
-        self.keep(&opened);
+        self.keep(&opened)?;
         Ok(opened)
     }
 
-    fn keep(&self, opened: &terrace::Collection) {
+    /// Keeps what this process opened until the store is closed.
+    fn keep(self: &Arc<Self>, opened: &terrace::Collection) -> Result<()> {
         self.opened.store(Some(Arc::new(Owned::new(opened.clone()))));
-        if self.store.is_closed() {
+        let user: Weak<Self> = Arc::downgrade(self);
+        let kept = self.store.register(user);
+        if kept.is_err() || self.store.is_closed() {
             self.release();
         }
+        kept
     }
 }
 
@@ -67,12 +71,10 @@ impl Collection {
         let opening = source.clone();
         run(py, &source.store, move || {
             if is_new {
-                opening.keep(&opening.store.store()?.create_collection(&opening.name)?);
+                opening.keep(&opening.store.store()?.create_collection(&opening.name)?)
             } else {
-                opening.collection()?;
+                opening.collection().map(drop)
             }
-            let user: Weak<Source> = Arc::downgrade(&opening);
-            opening.store.register(user)
         })?;
         Ok(Self { source })
     }

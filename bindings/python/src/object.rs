@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use terrace::{Atomicity, Draft, Object, Options, Result};
+use terrace::{Atomicity, Draft, Error, Object, Options, Result};
 
 use crate::buffer::Buffer;
 use crate::errors::{exception, invalid};
@@ -78,34 +78,44 @@ impl Source {
     }
 
     /// What is open, opened by this process.
-    fn opened(&self) -> Result<Arc<Owned<Opened>>> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(invalid("use an object", "it is closed").with("name", &self.name));
+    fn opened(self: &Arc<Self>) -> Result<Arc<Owned<Opened>>> {
+        if self.is_closed.load(Ordering::Relaxed) || self.store.is_closed() {
+            return Err(self.closed());
         }
-        if self.store.is_closed() {
-            return Err(self.store.closed());
+        let found = self.opened.load_full();
+        // Only closing takes away what is open, also since the look above.
+        let Some(opened) = &found else { return Err(self.closed()) };
+        if opened.is_own() {
+            return Ok(opened.clone());
         }
-        if let Some(opened) = self.opened.load_full() {
-            if opened.is_own() {
-                return Ok(opened);
-            }
-            if self.how == How::Replace {
-                let reason = "the value is written by the process that this one was forked from";
-                return Err(invalid("use an object", reason).with("name", &self.name));
-            }
+        if self.how == How::Replace {
+            let reason = "the value is written by the process that this one was forked from";
+            return Err(invalid("use an object", reason).with("name", &self.name));
         }
         // It exists by now.
         let how = if self.how == How::Read { How::Read } else { How::Open };
         let opened = Arc::new(Owned::new(self.open(how)?));
-        self.opened.store(Some(opened.clone()));
-        if self.store.is_closed() {
-            self.release();
+        let user: Weak<Self> = Arc::downgrade(self);
+        self.store.register(user)?;
+        let before = self.opened.compare_and_swap(&found, Some(opened.clone()));
+        match &*before {
+            None => Err(self.closed()),
+            // Another thread was faster.
+            Some(other) if other.is_own() => Ok(other.clone()),
+            Some(_) => Ok(opened),
         }
-        Ok(opened)
     }
 
-    fn object(&self) -> Result<Object> {
+    fn object(self: &Arc<Self>) -> Result<Object> {
         Ok(self.opened()?.object.clone())
+    }
+
+    /// The error of what comes behind the end.
+    fn closed(&self) -> Error {
+        match self.store.is_closed() && !self.is_closed.load(Ordering::Relaxed) {
+            true => self.store.closed(),
+            false => invalid("use an object", "it is closed").with("name", &self.name),
+        }
     }
 }
 

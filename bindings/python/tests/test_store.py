@@ -120,6 +120,29 @@ def test_a_file_that_is_replaced_has_its_old_value_until_it_is_closed(store: ter
     assert store.get("a/b") == b"new value"
 
 
+def test_a_discarded_file_leaves_the_old_value_whatever_other_threads_write(
+    store: terrace.Store,
+) -> None:
+    old = b"old" * 100
+    store.put("a/b", old)
+
+    def written(file: terrace.Object) -> None:
+        with pytest.raises((terrace.Error, ValueError)):
+            while True:
+                file.write_at(0, b"new")
+
+    for _ in range(300):
+        file = store.open("a/b", "wb")
+        threads = [threading.Thread(target=written, args=[file]) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        file.write_at(0, b"new")
+        file.discard()
+        for thread in threads:
+            thread.join()
+        assert store.get("a/b") == old
+
+
 def test_errors_have_classes_of_their_kinds(store: terrace.Store, directory: Path) -> None:
     with pytest.raises(FileNotFoundError, match="cannot open") as found:
         store.get("no/thing")
