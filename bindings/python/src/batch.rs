@@ -7,15 +7,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use terrace::{Outcome, Semantics};
 
-use crate::buffer::Buffer;
+use crate::buffer::Input;
 use crate::errors::{exception, instance};
 use crate::handle::StoreHandle;
 use crate::run::run;
 use crate::stat::Stat;
 
+/// The bytes stay when the call ends that adds them, so that they are the batch's own.
 enum Operation {
-    Create(String, Arc<Buffer>),
-    Write(String, u64, Arc<Buffer>),
+    Create(String, Input),
+    Write(String, u64, Input),
     Read(String, u64, usize),
     Stat(String),
     Delete(String),
@@ -46,7 +47,7 @@ impl Batch {
         name: String,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<PyRef<'py, Self>> {
-        this.push(Operation::Create(name, Buffer::readable(data)?));
+        this.push(Operation::Create(name, Input::owned(data)?));
         Ok(this)
     }
 
@@ -56,7 +57,7 @@ impl Batch {
         offset_bytes: u64,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<PyRef<'py, Self>> {
-        this.push(Operation::Write(name, offset_bytes, Buffer::readable(data)?));
+        this.push(Operation::Write(name, offset_bytes, Input::owned(data)?));
         Ok(this)
     }
 

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The memory of Python objects: bytes, bytearrays, memoryviews, arrays.
+//!
+//! A view does not always keep the memory that it shows: `io.BufferedWriter`, for one, passes views of a buffer of its own
+//! without an owner, and frees that when it is gone. So memory that is read or written behind the end of a call must not
+//! be that of a view.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use pyo3::{PyErr, ffi};
 
 /// `Py_buffer`, as every CPython since 3.3 has it. The stable interface of CPython has it since 3.11; 3.10 exports
@@ -33,7 +39,7 @@ unsafe extern "C" {
     fn PyBuffer_Release(view: *mut View);
 }
 
-/// Contiguous memory of a Python object, which stays where it is until this is dropped.
+/// Contiguous memory of a Python object, which stays where it is while the call goes on that it was passed to.
 ///
 /// Operations without the GIL share it with their caller, so that it is dropped with the GIL: to take that anew in a
 /// destructor is no good while the interpreter ends.
@@ -42,8 +48,8 @@ pub(crate) struct Buffer {
     view: Box<View>,
 }
 
-// SAFETY: the memory stays until the view is released, which takes the GIL. That another thread of Python changes it
-// meanwhile is for the program to prevent, as with every `readinto`.
+// SAFETY: the memory stays until the call that it was passed to returns, which waits for all that uses it. That another
+// thread of Python changes it meanwhile is for the program to prevent, as with every `readinto`.
 unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
@@ -56,6 +62,13 @@ impl Buffer {
     /// Memory to write to.
     pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
         Self::of(object, WRITABLE).map(Arc::new)
+    }
+
+    /// A copy of its bytes, made without the GIL.
+    fn copied(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let mut copy = reserved(self.len())?;
+        py.detach(|| copy.extend_from_slice(self.bytes()));
+        Ok(copy)
     }
 
     fn of(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Self> {
@@ -115,4 +128,52 @@ impl Drop for Buffer {
             unsafe { PyBuffer_Release(&raw mut *self.view) }
         });
     }
+}
+
+/// What an operation reads. The caller keeps a clone until the operation has ended, so that it is dropped with the GIL.
+#[derive(Clone)]
+pub(crate) enum Input {
+    /// The memory of the caller, for an operation that ends before the call does.
+    Lent(Arc<Buffer>),
+    /// `bytes`, which own their memory and never change.
+    Kept(Arc<Kept>),
+    /// A copy.
+    Copied(Arc<Vec<u8>>),
+}
+
+impl Input {
+    /// What stays also where the caller has freed its memory.
+    pub(crate) fn owned(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = object.cast_exact::<PyBytes>() {
+            let memory: *const [u8] = bytes.as_bytes();
+            return Ok(Self::Kept(Arc::new(Kept { memory, _bytes: bytes.clone().unbind() })));
+        }
+        Ok(Self::Copied(Arc::new(Buffer::readable(object)?.copied(object.py())?)))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Lent(buffer) => buffer.bytes(),
+            // SAFETY: the object is kept.
+            Self::Kept(kept) => unsafe { &*kept.memory },
+            Self::Copied(copy) => copy,
+        }
+    }
+}
+
+/// The memory of an object, and a reference to that. A thread without the GIL may drop it: PyO3 releases the object later.
+pub(crate) struct Kept {
+    memory: *const [u8],
+    _bytes: Py<PyBytes>,
+}
+
+// SAFETY: the memory is constant, and stays with the object.
+unsafe impl Send for Kept {}
+unsafe impl Sync for Kept {}
+
+/// Room for so many bytes.
+pub(crate) fn reserved(length: usize) -> PyResult<Vec<u8>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(length).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    Ok(room)
 }

@@ -8,12 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use terrace::Result;
 
-use crate::buffer::Buffer;
 use crate::errors::exception;
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
 use crate::options::options;
-use crate::run::run;
+use crate::run::{Course, run};
 use crate::stat::Stat;
 
 /// A collection, which a forked child opens anew.
@@ -109,9 +108,11 @@ impl Collection {
     ) -> PyResult<()> {
         let options =
             options(semantics, hint, label, None).map_err(|error| exception(py, &error))?;
-        let data = Buffer::readable(data)?;
-        let shared = data.clone();
-        let done = self.with(py, move |collection| collection.put(&name, shared.bytes(), &options));
+        let course = Course::of(&self.source.store);
+        let data = course.input(data)?;
+        let (source, shared) = (self.source.clone(), data.clone());
+        let done =
+            course.run(py, move || source.collection()?.put(&name, shared.bytes(), &options));
         drop(data);
         done
     }

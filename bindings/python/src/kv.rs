@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use terrace::{Persistency, Result};
 
-use crate::buffer::Buffer;
+use crate::buffer::Input;
 use crate::handle::StoreHandle;
-use crate::run::run;
+use crate::run::Course;
 
 type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
@@ -36,11 +36,12 @@ impl Kv {
     fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
+        course: Course,
         work: impl FnOnce(terrace::Kv) -> Result<T> + Send + 'static,
     ) -> PyResult<T> {
         let (store, namespace) = (self.store.clone(), self.namespace.clone());
         let persistency = self.persistency;
-        run(py, &self.store, move || work(store.store()?.kv(&namespace).persistency(persistency)))
+        course.run(py, move || work(store.store()?.kv(&namespace).persistency(persistency)))
     }
 }
 
@@ -51,9 +52,10 @@ impl Kv {
         py: Python<'py>,
         key: &Bound<'_, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let key = Buffer::readable(key)?;
+        let course = Course::of(&self.store);
+        let key = course.input(key)?;
         let shared = key.clone();
-        let value = self.with(py, move |kv| kv.get(shared.bytes()));
+        let value = self.with(py, course, move |kv| kv.get(shared.bytes()));
         drop(key);
         let value = value?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
@@ -65,36 +67,39 @@ impl Kv {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (key, value) = (Buffer::readable(key)?, Buffer::readable(value)?);
+        let course = Course::of(&self.store);
+        let (key, value) = (course.input(key)?, course.input(value)?);
         let shared = (key.clone(), value.clone());
-        let done = self.with(py, move |kv| kv.put(shared.0.bytes(), shared.1.bytes()));
+        let done = self.with(py, course, move |kv| kv.put(shared.0.bytes(), shared.1.bytes()));
         drop((key, value));
         done
     }
 
     /// Removes a value; whether it was there.
     fn remove(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let key = Buffer::readable(key)?;
+        let course = Course::of(&self.store);
+        let key = course.input(key)?;
         let shared = key.clone();
-        let done = self.with(py, move |kv| kv.remove(shared.bytes()));
+        let done = self.with(py, course, move |kv| kv.remove(shared.bytes()));
         drop(key);
         done
     }
 
     /// Changes pairs in their order and together; `None` removes.
     fn apply(&self, py: Python<'_>, changes: &Bound<'_, PyAny>) -> PyResult<()> {
+        let course = Course::of(&self.store);
         let mut held = Vec::new();
         for change in changes.try_iter()? {
             let (key, value): (Bound<'_, PyAny>, Option<Bound<'_, PyAny>>) = change?.extract()?;
-            let value = value.map(|value| Buffer::readable(&value)).transpose()?;
-            held.push((Buffer::readable(&key)?, value));
+            let value = value.map(|value| course.input(&value)).transpose()?;
+            held.push((course.input(&key)?, value));
         }
         let held = Arc::new(held);
         let shared = held.clone();
-        let done = self.with(py, move |kv| {
+        let done = self.with(py, course, move |kv| {
             let changes: Vec<_> = shared
                 .iter()
-                .map(|(key, value)| (key.bytes(), value.as_ref().map(|value| value.bytes())))
+                .map(|(key, value)| (key.bytes(), value.as_ref().map(Input::bytes)))
                 .collect();
             kv.apply(&changes)
         });
@@ -111,12 +116,13 @@ impl Kv {
         after: Option<&Bound<'_, PyAny>>,
         max: usize,
     ) -> PyResult<Vec<Pair<'py>>> {
-        let prefix = prefix.map(Buffer::readable).transpose()?;
-        let after = after.map(Buffer::readable).transpose()?;
+        let course = Course::of(&self.store);
+        let prefix = prefix.map(|prefix| course.input(prefix)).transpose()?;
+        let after = after.map(|after| course.input(after)).transpose()?;
         let shared = (prefix.clone(), after.clone());
-        let pairs = self.with(py, move |kv| {
-            let prefix = shared.0.as_ref().map_or(&[][..], |prefix| prefix.bytes());
-            kv.scan(prefix, shared.1.as_ref().map(|after| after.bytes()), max)
+        let pairs = self.with(py, course, move |kv| {
+            let prefix = shared.0.as_ref().map_or(&[][..], Input::bytes);
+            kv.scan(prefix, shared.1.as_ref().map(Input::bytes), max)
         });
         drop((prefix, after));
         let pairs = pairs?;

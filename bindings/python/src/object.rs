@@ -10,11 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use terrace::{Atomicity, Draft, Error, Object, Options, Result};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, reserved};
 use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
-use crate::run::run;
+use crate::run::{Course, run};
 use crate::stat::Stat;
 
 /// Bytes of a long read between two looks for signals.
@@ -192,13 +192,29 @@ impl Handle {
     ) -> PyResult<usize> {
         let buffer = Buffer::writable(buffer)?;
         let (total, piece_bytes) = (buffer.len(), self.piece_bytes());
+        let course = Course::of(&self.source.store);
+        let mut staged = Vec::new();
         let mut filled = 0;
         while filled < total {
-            let (at, shared) = (offset_bytes + filled as u64, buffer.clone());
-            let count = self
-                .with(py, move |object| object.read_at(at, shared.part_mut(filled, piece_bytes)))?;
+            let (at, length) = (offset_bytes + filled as u64, piece_bytes.min(total - filled));
+            let source = self.source.clone();
+            let count = if course.is_interruptible() {
+                let mut memory = if filled == 0 { reserved(length)? } else { staged };
+                let count;
+                (count, staged) = course.run(py, move || {
+                    memory.resize(length, 0);
+                    Ok((source.object()?.read_at(at, &mut memory)?, memory))
+                })?;
+                py.detach(|| buffer.part_mut(filled, count).copy_from_slice(&staged[..count]));
+                count
+            } else {
+                let shared = buffer.clone();
+                course.run(py, move || {
+                    source.object()?.read_at(at, shared.part_mut(filled, length))
+                })?
+            };
             filled += count;
-            if count == 0 || count < piece_bytes.min(total - (filled - count)) {
+            if count < length {
                 break;
             }
             py.check_signals()?;
@@ -227,8 +243,9 @@ impl Handle {
         let end = offset_bytes.saturating_add(length_bytes as u64).min(size_bytes);
         let length = end.saturating_sub(offset_bytes);
         if self.piece_bytes() == usize::MAX {
+            let mut data = reserved(length as usize)?;
             let data = self.with(py, move |object| {
-                let mut data = vec![0; length as usize];
+                data.resize(length as usize, 0);
                 let count = object.read_at(offset_bytes, &mut data)?;
                 data.truncate(count);
                 Ok(data)
@@ -245,17 +262,19 @@ impl Handle {
         offset_bytes: u64,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let data = Buffer::readable(data)?;
-        let shared = data.clone();
-        self.with(py, move |object| object.write_at(offset_bytes, shared.bytes()))?;
-        Ok(data.len())
+        let course = Course::of(&self.source.store);
+        let data = course.input(data)?;
+        let (source, shared) = (self.source.clone(), data.clone());
+        course.run(py, move || source.object()?.write_at(offset_bytes, shared.bytes()))?;
+        Ok(data.bytes().len())
     }
 
     /// Writes all of `data` at the end and returns where it begins.
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let data = Buffer::readable(data)?;
-        let shared = data.clone();
-        let begin = self.with(py, move |object| object.append(shared.bytes()));
+        let course = Course::of(&self.source.store);
+        let data = course.input(data)?;
+        let (source, shared) = (self.source.clone(), data.clone());
+        let begin = course.run(py, move || source.object()?.append(shared.bytes()));
         drop(data);
         begin
     }
@@ -301,7 +320,7 @@ impl Handle {
 /// The bytes from an offset on as Python's, of which the beginning is known.
 pub(crate) fn read_rest<'py>(
     py: Python<'py>,
-    store: &Arc<StoreHandle>,
+    store: &StoreHandle,
     object: &Object,
     offset_bytes: u64,
     length_bytes: u64,

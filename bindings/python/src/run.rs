@@ -9,6 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use terrace::Result;
 
+use crate::buffer::{Buffer, Input};
 use crate::errors::exception;
 use crate::fork;
 use crate::handle::StoreHandle;
@@ -28,22 +29,55 @@ struct Idle {
 /// held it.
 static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 
-/// Carries an operation out without the GIL.
+/// Where an operation runs.
 ///
 /// On the main thread requests to servers run on a thread of their own while this one looks for signals: Python
 /// handles them here alone, and a request may wait for its whole deadline. An operation that a signal interrupts goes
-/// on behind the exception.
+/// on behind the exception. The caller may free its memory then, so that such an operation is given none of it, see
+/// [`Course::input`].
+#[derive(Clone, Copy)]
+pub(crate) struct Course {
+    is_interruptible: bool,
+}
+
+impl Course {
+    /// That of an operation on a store.
+    pub(crate) fn of(store: &StoreHandle) -> Self {
+        Self { is_interruptible: store.is_attached() && is_main_thread() }
+    }
+
+    /// Whether the operation may go on behind an exception.
+    pub(crate) fn is_interruptible(self) -> bool {
+        self.is_interruptible
+    }
+
+    /// What an operation of this course reads from a buffer of the caller.
+    pub(crate) fn input(self, object: &Bound<'_, PyAny>) -> PyResult<Input> {
+        match self.is_interruptible {
+            true => Input::owned(object),
+            false => Buffer::readable(object).map(Input::Lent),
+        }
+    }
+
+    /// Carries an operation out without the GIL.
+    pub(crate) fn run<T: Send + 'static>(
+        self,
+        py: Python<'_>,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        let outcome =
+            if self.is_interruptible { interruptibly(py, work)? } else { py.detach(work) };
+        outcome.map_err(|error| exception(py, &error))
+    }
+}
+
+/// Carries an operation on a store out without the GIL. It is given no memory of the caller.
 pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
-    store: &Arc<StoreHandle>,
+    store: &StoreHandle,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
-    let outcome = if store.is_attached() && is_main_thread() {
-        interruptibly(py, work)?
-    } else {
-        py.detach(work)
-    };
-    outcome.map_err(|error| exception(py, &error))
+    Course::of(store).run(py, work)
 }
 
 fn interruptibly<T: Send + 'static>(

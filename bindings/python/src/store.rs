@@ -11,7 +11,6 @@ use terrace::Result;
 
 use crate::admin::Admin;
 use crate::batch::Batch;
-use crate::buffer::Buffer;
 use crate::collection::Collection;
 use crate::errors::{exception, invalid};
 use crate::handle::StoreHandle;
@@ -19,7 +18,7 @@ use crate::kv::Kv;
 use crate::list::List;
 use crate::object::{Handle, How, read_rest};
 use crate::options::{options, semantics as parse_semantics};
-use crate::run::run;
+use crate::run::{Course, run};
 use crate::stat::Stat;
 use crate::watch::Watch;
 
@@ -95,11 +94,11 @@ impl Store {
     ) -> PyResult<()> {
         let options =
             options(semantics, hint, label, None).map_err(|error| exception(py, &error))?;
-        let (handle, data) = (self.handle.clone(), Buffer::readable(data)?);
-        let shared = data.clone();
-        let done = run(py, &self.handle, move || {
-            handle.store()?.put_with(&name, shared.bytes(), &options)
-        });
+        let course = Course::of(&self.handle);
+        let data = course.input(data)?;
+        let (handle, shared) = (self.handle.clone(), data.clone());
+        let done =
+            course.run(py, move || handle.store()?.put_with(&name, shared.bytes(), &options));
         drop(data);
         done
     }

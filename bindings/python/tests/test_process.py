@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -161,6 +163,89 @@ def test_ctrl_c_ends_a_request_that_no_server_answers(served: str) -> None:
         finally:
             os.kill(server, signal.SIGCONT)
         assert len(store.get("a/b")) == 1000
+
+
+@contextlib.contextmanager
+def stopped(address: str) -> Iterator[None]:
+    """The server answers nothing meanwhile."""
+    server = _process_of(address)
+    os.kill(server, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
+def interrupted(call: Callable[[], object]) -> None:
+    """Ctrl-C ends a call that no server answers."""
+    timer = interrupted_after(0.3)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert time.monotonic() - begun < 10
+    timer.join()
+
+
+def test_an_interrupted_call_leaves_the_memory_of_its_caller(served: str) -> None:
+    """The caller may free it: views that `io.BufferedWriter` and others pass do not keep it."""
+    with terrace.Store(served) as store:
+        store.put("a/b", bytes(1000))
+        file, kv = store.open("a/b", "r+b"), store.kv("pairs")
+        items, batch = store.create_collection("items"), store.batch()
+        memory = bytearray(b"a" * 100)
+        batch.create("a/batch", memory)
+        memory.append(0)
+        calls: list[Callable[[], object]] = [
+            lambda: file.read_into(0, memory),
+            lambda: file.write_at(0, memory),
+            lambda: file.append(memory),
+            lambda: store.put("a/c", memory),
+            lambda: items.put("item", memory),
+            lambda: kv.get(memory),
+            lambda: kv.put(memory, memory),
+            lambda: kv.remove(memory),
+            lambda: kv.apply([(memory, memory), (memory, None)]),
+            lambda: kv.scan(memory, after=memory),
+            batch.run,
+        ]
+        with stopped(served):
+            for call in calls:
+                interrupted(call)
+                # Refused while the memory is in use.
+                memory.append(0)
+
+
+def test_an_interrupted_write_has_the_bytes_of_its_call(served: str) -> None:
+    length = 64 << 20
+    memory = bytearray(b"a" * length)
+    with terrace.Store(served) as store:
+        store.put("a/b", b"")
+        # Has connections for long requests before the server stops.
+        store.put("a/c", memory[: 8 << 20])
+        file = store.open("a/b", "r+b")
+        with stopped(served):
+            interrupted(lambda: file.write_at(0, memory))
+            memory[:] = b"b" * length
+        # The request goes on behind the exception.
+        while store.stat("a/b").size_bytes < length or file.read_at(length - 1, 1) == b"\0":
+            pass
+        assert store.get("a/b") == b"a" * length
+
+
+def test_an_uninterrupted_call_on_a_server_uses_the_memory_of_its_caller(served: str) -> None:
+    length = (16 << 20) + 3
+    data = bytearray(os.urandom(length))
+    with terrace.Store(served) as store:
+        store.put("a/b", data)
+        with store.open("a/b", "r+b") as file:
+            again = bytearray(length + 10)
+            assert file.read_into(0, again) == length
+            assert again == data + bytes(10)
+            assert file.write_at(1, memoryview(data)[:5]) == 5
+            assert file.append(b"end") == length
+            assert file.read_into(length - 1, memoryview(again)[:10]) == 4
+        assert again[:4] == data[-1:] + b"end"
+        assert store.get("a/b") == data[:1] + data[:5] + data[6:] + b"end"
 
 
 _BATCH_OF_TWO_THREADS = """

@@ -212,6 +212,14 @@ def test_a_read_of_more_than_the_memory_fails_alone(store: terrace.Store) -> Non
     assert [type(outcome) for outcome in outcomes] == [terrace.Invalid, terrace.Invalid, bytes]
 
 
+def test_a_batch_has_the_bytes_that_it_was_given(store: terrace.Store) -> None:
+    data = bytearray(b"first")
+    batch = store.batch().create("a/b", data)
+    data[:] = b"second and longer"
+    assert batch.run() == [None]
+    assert store.get("a/b") == b"first"
+
+
 def test_a_timeout_is_a_number(store: terrace.Store) -> None:
     for wait in (store.admin().wait_idle, store.watch().next):
         with pytest.raises(terrace.Invalid):
