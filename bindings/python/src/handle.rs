@@ -104,6 +104,11 @@ impl StoreHandle {
         self.is_attached.load(Ordering::Relaxed)
     }
 
+    /// Whether operations may wait for another process: they are requests to it, or begin with opening the store.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.is_attached() || !matches!(&*self.live.load(), Some(live) if live.is_own())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }

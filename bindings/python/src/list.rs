@@ -11,7 +11,7 @@ use terrace::{Error, Result};
 use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
-use crate::run::run;
+use crate::run::{Detached, run};
 
 /// Names that are fetched without the GIL at once; also those of one request.
 const PAGE_NAMES: usize = 1000;
@@ -26,6 +26,16 @@ struct Page {
 /// A listing that is under way.
 struct Names(ArcSwapOption<Owned<Mutex<terrace::List>>>);
 
+impl Names {
+    fn begin(store: &StoreHandle, prefix: &str) -> Result<Arc<Self>> {
+        let names = Owned::new(Mutex::new(store.store()?.list(prefix)));
+        let names = Arc::new(Self(ArcSwapOption::from_pointee(names)));
+        let user: Weak<Self> = Arc::downgrade(&names);
+        store.register(user)?;
+        Ok(names)
+    }
+}
+
 impl User for Names {
     fn release(&self) {
         self.0.store(None);
@@ -35,16 +45,16 @@ impl User for Names {
 /// Iterates over names.
 #[pyclass(frozen, module = "terrace._native")]
 pub(crate) struct List {
-    store: Arc<StoreHandle>,
-    names: Arc<Names>,
+    store: Detached<StoreHandle>,
+    names: Detached<Names>,
     page: Mutex<Page>,
 }
 
 impl List {
-    pub(crate) fn new(store: Arc<StoreHandle>, names: terrace::List) -> Result<Self> {
-        let names = Arc::new(Names(ArcSwapOption::from_pointee(Owned::new(Mutex::new(names)))));
-        let user: Weak<Names> = Arc::downgrade(&names);
-        store.register(user)?;
+    pub(crate) fn begin(py: Python<'_>, store: Arc<StoreHandle>, prefix: String) -> PyResult<Self> {
+        let opening = store.clone();
+        let names = run(py, &store, move || Names::begin(&opening, &prefix))?;
+        let (store, names) = (Detached::new(store), Detached::new(names));
         Ok(Self { store, names, page: Mutex::default() })
     }
 }

@@ -14,7 +14,7 @@ use crate::buffer::{Buffer, reserved};
 use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
-use crate::run::{Course, run};
+use crate::run::{Course, Detached, run};
 use crate::stat::Stat;
 
 /// Bytes of a long read between two looks for signals.
@@ -128,7 +128,7 @@ impl User for Source {
 /// An open object. Its methods may be called by many threads at once.
 #[pyclass(frozen, module = "terrace._native")]
 pub(crate) struct Handle {
-    source: Arc<Source>,
+    source: Detached<Source>,
 }
 
 impl Handle {
@@ -139,14 +139,14 @@ impl Handle {
         how: How,
         options: Options,
     ) -> PyResult<Self> {
-        let source = Arc::new(Source {
+        let source = Detached::new(Arc::new(Source {
             store: store.clone(),
             name,
             how,
             options,
             opened: ArcSwapOption::empty(),
             is_closed: AtomicBool::new(false),
-        });
+        }));
         let opening = source.clone();
         run(py, &store, move || {
             let opened = opening.open(how)?;
@@ -252,7 +252,7 @@ impl Handle {
             })?;
             return Ok(PyBytes::new(py, &data));
         }
-        read_rest(py, &self.source.store, &object, offset_bytes, length, &[])
+        read_rest(py, &self.source.store, object, offset_bytes, length, &[])
     }
 
     /// Writes all of `data`; the object grows as needed.
@@ -317,8 +317,21 @@ impl Handle {
     }
 }
 
-/// The bytes from an offset on as Python's, of which the beginning is known.
+/// The bytes from an offset on as Python's, of which the beginning is known. The object is dropped without the GIL.
 pub(crate) fn read_rest<'py>(
+    py: Python<'py>,
+    store: &StoreHandle,
+    object: Object,
+    offset_bytes: u64,
+    length_bytes: u64,
+    beginning: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let read = read_rest_of(py, store, &object, offset_bytes, length_bytes, beginning);
+    py.detach(|| drop(object));
+    read
+}
+
+fn read_rest_of<'py>(
     py: Python<'py>,
     store: &StoreHandle,
     object: &Object,

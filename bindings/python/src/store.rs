@@ -18,7 +18,7 @@ use crate::kv::Kv;
 use crate::list::List;
 use crate::object::{Handle, How, read_rest};
 use crate::options::{options, semantics as parse_semantics};
-use crate::run::{Course, run};
+use crate::run::{Course, Detached, run};
 use crate::stat::Stat;
 use crate::watch::Watch;
 
@@ -38,7 +38,7 @@ enum First {
 /// An open store.
 #[pyclass(frozen, subclass, module = "terrace._native")]
 pub(crate) struct Store {
-    handle: Arc<StoreHandle>,
+    handle: Detached<StoreHandle>,
 }
 
 #[pymethods]
@@ -46,10 +46,10 @@ impl Store {
     #[new]
     #[pyo3(signature = (address, *, read_only = false))]
     fn new(py: Python<'_>, address: PathBuf, read_only: bool) -> PyResult<Self> {
-        let opened = text(&address)
-            .map(absolute)
-            .and_then(|address| py.detach(|| StoreHandle::open(address, read_only)).map(Arc::new));
-        opened.map(|handle| Self { handle }).map_err(|error| exception(py, &error))
+        let address = text(&address).map(absolute).map_err(|error| exception(py, &error))?;
+        let handle = Course::opening()
+            .run(py, move || StoreHandle::open(address, read_only).map(Arc::new))?;
+        Ok(Self { handle: Detached::new(handle) })
     }
 
     /// Makes a store in a directory, with the configuration of `terrace init`.
@@ -108,7 +108,7 @@ impl Store {
         match run(py, &self.handle, move || first_read(&handle.store()?, &name))? {
             First::Whole(data) => Ok(PyBytes::new(py, &data)),
             First::Beginning(object, size_bytes, beginning) => {
-                read_rest(py, &self.handle, &object, 0, size_bytes, &beginning)
+                read_rest(py, &self.handle, object, 0, size_bytes, &beginning)
             }
         }
     }
@@ -123,11 +123,9 @@ impl Store {
         run(py, &self.handle, move || handle.store()?.delete(&name))
     }
 
-    #[pyo3(signature = (prefix = ""))]
-    fn list(&self, py: Python<'_>, prefix: &str) -> PyResult<List> {
-        let handle = self.handle.clone();
-        let listed = handle.store().and_then(|store| List::new(handle.clone(), store.list(prefix)));
-        listed.map_err(|error| exception(py, &error))
+    #[pyo3(signature = (prefix = String::new()))]
+    fn list(&self, py: Python<'_>, prefix: String) -> PyResult<List> {
+        List::begin(py, self.handle.clone(), prefix)
     }
 
     /// Opens an object in a mode: `read`, `open`, `create`, `create-new` or `replace`.

@@ -15,6 +15,7 @@ use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
 use crate::options::timeout;
+use crate::run::{Detached, run};
 
 /// Notices that the program may be behind; the store counts those that it drops then.
 const NOTICES_MAX: usize = 1024;
@@ -55,13 +56,12 @@ impl User for Watcher {
 #[pyclass(frozen, module = "terrace._native")]
 pub(crate) struct Watch {
     received: Owned<Mutex<Receiver<Seen>>>,
-    watcher: Arc<Watcher>,
+    watcher: Detached<Watcher>,
 }
 
 impl Watch {
     /// Begins; what happens from the return on is seen.
     pub(crate) fn begin(py: Python<'_>, handle: &Arc<StoreHandle>) -> PyResult<Self> {
-        let store = handle.store().map_err(|error| exception(py, &error))?;
         let (sender, received) = sync_channel(NOTICES_MAX);
         let watcher = Arc::new(Watcher {
             store: handle.clone(),
@@ -69,7 +69,12 @@ impl Watch {
             thread: Mutex::default(),
         });
         let user: Weak<Watcher> = Arc::downgrade(&watcher);
-        handle.register(user).map_err(|error| exception(py, &error))?;
+        let opening = handle.clone();
+        let store = run(py, handle, move || {
+            let store = opening.store()?;
+            opening.register(user)?;
+            Ok(store)
+        })?;
         let own = watcher.clone();
         let thread = std::thread::Builder::new().name("terrace-watch".into()).spawn(move || {
             let mut has_begun = false;
@@ -93,7 +98,8 @@ impl Watch {
             }
         })?;
         *watcher.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-        let watch = Self { received: Owned::new(Mutex::new(received)), watcher };
+        let received = Owned::new(Mutex::new(received));
+        let watch = Self { received, watcher: Detached::new(watcher) };
         match watch.next(py, None)? {
             Some(Seen::Begun) | None => Ok(watch),
             Some(Seen::Failed(error)) => Err(exception(py, &error)),

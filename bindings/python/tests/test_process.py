@@ -248,6 +248,41 @@ def test_an_uninterrupted_call_on_a_server_uses_the_memory_of_its_caller(served:
         assert store.get("a/b") == data[:1] + data[:5] + data[6:] + b"end"
 
 
+def test_ctrl_c_ends_the_opening_of_a_store(served: str) -> None:
+    with stopped(served):
+        interrupted(lambda: terrace.Store(served))
+
+
+_CHILD_LISTS = """
+import os, signal, sys, time, terrace
+store = terrace.Store(sys.argv[1])
+store.put("a/b", b"x")
+server = int(sys.argv[2])
+def alarm(*_):
+    raise TimeoutError
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGALRM, alarm)
+    os.kill(server, signal.SIGSTOP)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    begun, code = time.monotonic(), 1
+    try:
+        %s
+    except TimeoutError:
+        code = int(time.monotonic() - begun > 10)
+    finally:
+        os.kill(server, signal.SIGCONT)
+        os._exit(code)
+assert os.waitpid(child, 0)[1] == 0
+print("done")
+"""
+
+
+@pytest.mark.parametrize("call", ["store.list()", "store.watch()", "store.get('a/b')"])
+def test_a_signal_ends_the_first_call_of_a_forked_child(served: str, call: str) -> None:
+    assert run(_CHILD_LISTS % call, served, _process_of(served)) == "done\n"
+
+
 _BATCH_OF_TWO_THREADS = """
 import os, signal, sys, threading, terrace
 store = terrace.Store(sys.argv[1])
@@ -271,6 +306,49 @@ print("done")
 
 def test_a_batch_that_runs_is_looked_at(served: str) -> None:
     assert run(_BATCH_OF_TWO_THREADS, served, _process_of(served)) == "done\n"
+
+
+_LAST_REFERENCE = """
+import sys, threading, time, terrace
+def kept(store):
+    return {
+        "store": lambda: store,
+        "admin": store.admin,
+        "batch": store.batch,
+        "collection": lambda: store.create_collection("items"),
+        "kv": lambda: store.kv("pairs"),
+        "list": store.list,
+        "object": lambda: store.open("a/b", "wb"),
+    }[sys.argv[2]]()
+last = kept(terrace.Store(sys.argv[1]))
+ticks, stop = 0, False
+def tick():
+    global ticks
+    while not stop:
+        ticks += 1
+        time.sleep(0)
+thread = threading.Thread(target=tick)
+# The thread runs only when this one lets it.
+sys.setswitchinterval(1000)
+thread.start()
+while ticks == 0:
+    time.sleep(0)
+before = ticks
+del last
+after = ticks
+stop = True
+thread.join()
+assert after > before, after
+print("done")
+"""
+
+
+_KINDS = ["store", "admin", "batch", "collection", "kv", "list", "object"]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_other_threads_run_while_the_last_reference_goes(directory: Path, kind: str) -> None:
+    assert run(_LAST_REFERENCE, directory, kind) == "done\n"
 
 
 _CLOSED_WITH_A_CHILD = """
