@@ -109,7 +109,7 @@ fn the_address_sanitizer_finds_no_error_and_no_leak() {
         let installed = Installed::new();
         run(Command::new(installed.built_with(source, &["--libs"], &flags))
             .env("LD_LIBRARY_PATH", installed.path("lib"))
-            .env("ASAN_OPTIONS", "detect_leaks=1")
+            .env("ASAN_OPTIONS", "detect_leaks=1:allocator_may_return_null=1")
             .arg(installed.path("store")));
     }
 }
