@@ -443,7 +443,7 @@ static void a_store_closed_while_a_child_lives(const char *directory)
     pid_t child = fork();
     if (child == 0) {
         OK(terrace_close(store));
-        exit(0);
+        _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     child = fork();
@@ -453,7 +453,7 @@ static void a_store_closed_while_a_child_lives(const char *directory)
         OK(terrace_is_attached(own, &is_attached));
         CHECK(is_attached);
         OK(terrace_close(own));
-        exit(0);
+        _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(pipe(end) == 0);
