@@ -136,6 +136,9 @@ def test_files_are_written_when_they_are_closed(fs: Any) -> None:
         fs.pipe_file("ns/text", b"", mode="create")
     fs.pipe_file("ns/made", large, mode="create")
     assert fs.cat("ns/made") == large
+    with pytest.raises(TypeError):
+        fs.pipe_file("ns/failed", "no bytes", mode="create")
+    assert not fs.exists("ns/failed")
     with pytest.raises(FileNotFoundError):
         fs.open("ns/none")
 

@@ -351,9 +351,10 @@ def test_a_file_keeps_its_store_open(directory: Path) -> None:
     second = shared(directory).open("a/c", "wb")
     first.write(b"first")
     first.close()
+    del first
     second.write(b"second")
     second.close()
-    del first, second
+    del second
     with terrace.Store(directory) as store:
         assert not store.is_attached()
         assert (store.get("a/b"), store.get("a/c")) == (b"first", b"second")
