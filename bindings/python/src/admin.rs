@@ -11,7 +11,7 @@ use terrace::Result;
 use crate::errors::exception;
 use crate::handle::StoreHandle;
 use crate::options::timeout;
-use crate::run::{Detached, run};
+use crate::run::run;
 
 /// How long one wait for idleness takes before signals are looked for.
 const PIECE: Duration = Duration::from_secs(1);
@@ -19,12 +19,12 @@ const PIECE: Duration = Duration::from_secs(1);
 /// Shows and steers where objects are.
 #[pyclass(frozen, subclass, module = "terrace._native")]
 pub(crate) struct Admin {
-    store: Detached<StoreHandle>,
+    store: Arc<StoreHandle>,
 }
 
 impl Admin {
     pub(crate) fn new(store: Arc<StoreHandle>) -> Self {
-        Self { store: Detached::new(store) }
+        Self { store }
     }
 
     fn with<T: Send + 'static>(

@@ -10,7 +10,7 @@ use terrace::{Outcome, Semantics};
 use crate::buffer::Input;
 use crate::errors::{exception, instance};
 use crate::handle::StoreHandle;
-use crate::run::{Detached, run};
+use crate::run::run;
 use crate::stat::Stat;
 
 /// The bytes stay when the call ends that adds them, so that they are the batch's own.
@@ -25,14 +25,14 @@ enum Operation {
 /// Operations that are carried out together.
 #[pyclass(frozen, module = "terrace")]
 pub(crate) struct Batch {
-    store: Detached<StoreHandle>,
+    store: Arc<StoreHandle>,
     semantics: Semantics,
     operations: Mutex<Vec<Operation>>,
 }
 
 impl Batch {
     pub(crate) fn new(store: Arc<StoreHandle>, semantics: Semantics) -> Self {
-        Self { store: Detached::new(store), semantics, operations: Mutex::default() }
+        Self { store, semantics, operations: Mutex::default() }
     }
 
     fn push(&self, operation: Operation) {

@@ -12,7 +12,7 @@ use crate::errors::exception;
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
 use crate::options::options;
-use crate::run::{Course, Detached, run};
+use crate::run::{Course, run};
 use crate::stat::Stat;
 
 /// A collection, which a forked child opens anew.
@@ -56,7 +56,7 @@ impl User for Source {
 /// A set of items.
 #[pyclass(frozen, module = "terrace")]
 pub(crate) struct Collection {
-    source: Detached<Source>,
+    source: Arc<Source>,
 }
 
 impl Collection {
@@ -66,8 +66,7 @@ impl Collection {
         name: String,
         is_new: bool,
     ) -> PyResult<Self> {
-        let source =
-            Detached::new(Arc::new(Source { store, name, opened: ArcSwapOption::empty() }));
+        let source = Arc::new(Source { store, name, opened: ArcSwapOption::empty() });
         let opening = source.clone();
         run(py, &source.store, move || {
             if is_new {

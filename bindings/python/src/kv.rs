@@ -9,14 +9,14 @@ use terrace::{Persistency, Result};
 
 use crate::buffer::Input;
 use crate::handle::StoreHandle;
-use crate::run::{Course, Detached};
+use crate::run::Course;
 
 type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 /// The key-value pairs of a namespace.
 #[pyclass(frozen, module = "terrace")]
 pub(crate) struct Kv {
-    store: Detached<StoreHandle>,
+    store: Arc<StoreHandle>,
     /// Its namespace.
     #[pyo3(get)]
     namespace: String,
@@ -30,7 +30,7 @@ impl Kv {
         persistency: Option<&str>,
     ) -> Result<Self> {
         let persistency = persistency.map_or(Ok(Persistency::default()), str::parse)?;
-        Ok(Self { store: Detached::new(store), namespace, persistency })
+        Ok(Self { store, namespace, persistency })
     }
 
     fn with<T: Send + 'static>(

@@ -11,7 +11,7 @@ use terrace::{Error, Result};
 use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
-use crate::run::{Detached, run};
+use crate::run::run;
 
 /// Names that are fetched without the GIL at once; also those of one request.
 const PAGE_NAMES: usize = 1000;
@@ -45,8 +45,8 @@ impl User for Names {
 /// Iterates over names.
 #[pyclass(frozen, module = "terrace._native")]
 pub(crate) struct List {
-    store: Detached<StoreHandle>,
-    names: Detached<Names>,
+    store: Arc<StoreHandle>,
+    names: Arc<Names>,
     page: Mutex<Page>,
 }
 
@@ -54,7 +54,6 @@ impl List {
     pub(crate) fn begin(py: Python<'_>, store: Arc<StoreHandle>, prefix: String) -> PyResult<Self> {
         let opening = store.clone();
         let names = run(py, &store, move || Names::begin(&opening, &prefix))?;
-        let (store, names) = (Detached::new(store), Detached::new(names));
         Ok(Self { store, names, page: Mutex::default() })
     }
 }

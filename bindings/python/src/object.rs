@@ -14,7 +14,7 @@ use crate::buffer::{Buffer, reserved};
 use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
-use crate::run::{Course, Detached, run};
+use crate::run::{Course, run};
 use crate::stat::Stat;
 
 /// Bytes of a long read between two looks for signals.
@@ -128,7 +128,7 @@ impl User for Source {
 /// An open object. Its methods may be called by many threads at once.
 #[pyclass(frozen, module = "terrace._native")]
 pub(crate) struct Handle {
-    source: Detached<Source>,
+    source: Arc<Source>,
 }
 
 impl Handle {
@@ -139,14 +139,14 @@ impl Handle {
         how: How,
         options: Options,
     ) -> PyResult<Self> {
-        let source = Detached::new(Arc::new(Source {
+        let source = Arc::new(Source {
             store: store.clone(),
             name,
             how,
             options,
             opened: ArcSwapOption::empty(),
             is_closed: AtomicBool::new(false),
-        }));
+        });
         let opening = source.clone();
         run(py, &store, move || {
             let opened = opening.open(how)?;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Operations without the GIL, which Ctrl-C ends also where a server does not answer.
 
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -85,36 +83,6 @@ pub(crate) fn run<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     Course::of(store).run(py, work)
-}
-
-/// A shared value whose last reference is dropped without the GIL: dropping an open store syncs it, and waits for
-/// threads. It is dropped with the GIL, as a member of an object of Python; threads without the GIL have plain
-/// references.
-pub(crate) struct Detached<T: Send + Sync>(ManuallyDrop<Arc<T>>);
-
-impl<T: Send + Sync> Detached<T> {
-    pub(crate) fn new(value: Arc<T>) -> Self {
-        Self(ManuallyDrop::new(value))
-    }
-}
-
-impl<T: Send + Sync> Deref for Detached<T> {
-    type Target = Arc<T>;
-
-    fn deref(&self) -> &Arc<T> {
-        &self.0
-    }
-}
-
-impl<T: Send + Sync> Drop for Detached<T> {
-    fn drop(&mut self) {
-        // SAFETY: it is dropped once, here.
-        let shared = unsafe { ManuallyDrop::take(&mut self.0) };
-        let Some(value) = Arc::into_inner(shared) else { return };
-        let mut value = Some(value);
-        // At the end of the interpreter it is dropped here.
-        let _ = Python::try_attach(|py| py.detach(|| drop(value.take())));
-    }
 }
 
 fn interruptibly<T: Send + 'static>(

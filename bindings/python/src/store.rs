@@ -18,7 +18,7 @@ use crate::kv::Kv;
 use crate::list::List;
 use crate::object::{Handle, How, read_rest};
 use crate::options::{options, semantics as parse_semantics};
-use crate::run::{Course, Detached, run};
+use crate::run::{Course, run};
 use crate::stat::Stat;
 use crate::watch::Watch;
 
@@ -38,7 +38,7 @@ enum First {
 /// An open store.
 #[pyclass(frozen, subclass, module = "terrace._native")]
 pub(crate) struct Store {
-    handle: Detached<StoreHandle>,
+    handle: Arc<StoreHandle>,
 }
 
 #[pymethods]
@@ -49,7 +49,7 @@ impl Store {
         let address = text(&address).map(absolute).map_err(|error| exception(py, &error))?;
         let handle = Course::opening()
             .run(py, move || StoreHandle::open(address, read_only).map(Arc::new))?;
-        Ok(Self { handle: Detached::new(handle) })
+        Ok(Self { handle })
     }
 
     /// Makes a store in a directory, with the configuration of `terrace init`.

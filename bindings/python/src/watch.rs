@@ -15,7 +15,7 @@ use crate::errors::{exception, invalid};
 use crate::fork::Owned;
 use crate::handle::{StoreHandle, User};
 use crate::options::timeout;
-use crate::run::{Detached, run};
+use crate::run::run;
 
 /// Notices that the program may be behind; the store counts those that it drops then.
 const NOTICES_MAX: usize = 1024;
@@ -56,7 +56,7 @@ impl User for Watcher {
 #[pyclass(frozen, module = "terrace._native")]
 pub(crate) struct Watch {
     received: Owned<Mutex<Receiver<Seen>>>,
-    watcher: Detached<Watcher>,
+    watcher: Arc<Watcher>,
 }
 
 impl Watch {
@@ -99,7 +99,7 @@ impl Watch {
         })?;
         *watcher.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         let received = Owned::new(Mutex::new(received));
-        let watch = Self { received, watcher: Detached::new(watcher) };
+        let watch = Self { received, watcher };
         match watch.next(py, None)? {
             Some(Seen::Begun) | None => Ok(watch),
             Some(Seen::Failed(error)) => Err(exception(py, &error)),

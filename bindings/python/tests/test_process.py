@@ -308,49 +308,6 @@ def test_a_batch_that_runs_is_looked_at(served: str) -> None:
     assert run(_BATCH_OF_TWO_THREADS, served, _process_of(served)) == "done\n"
 
 
-_LAST_REFERENCE = """
-import sys, threading, time, terrace
-def kept(store):
-    return {
-        "store": lambda: store,
-        "admin": store.admin,
-        "batch": store.batch,
-        "collection": lambda: store.create_collection("items"),
-        "kv": lambda: store.kv("pairs"),
-        "list": store.list,
-        "object": lambda: store.open("a/b", "wb"),
-    }[sys.argv[2]]()
-last = kept(terrace.Store(sys.argv[1]))
-ticks, stop = 0, False
-def tick():
-    global ticks
-    while not stop:
-        ticks += 1
-        time.sleep(0)
-thread = threading.Thread(target=tick)
-# The thread runs only when this one lets it.
-sys.setswitchinterval(1000)
-thread.start()
-while ticks == 0:
-    time.sleep(0)
-before = ticks
-del last
-after = ticks
-stop = True
-thread.join()
-assert after > before, after
-print("done")
-"""
-
-
-_KINDS = ["store", "admin", "batch", "collection", "kv", "list", "object"]
-
-
-@pytest.mark.parametrize("kind", _KINDS)
-def test_other_threads_run_while_the_last_reference_goes(directory: Path, kind: str) -> None:
-    assert run(_LAST_REFERENCE, directory, kind) == "done\n"
-
-
 _CLOSED_WITH_A_CHILD = """
 import fcntl, os, sys, terrace
 def is_locked():
