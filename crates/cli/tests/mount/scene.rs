@@ -497,7 +497,10 @@ impl Starter {
         let mut shell = Command::new("sh");
         shell.args(["-c", STARTER, "sh"]).arg(server.get_program()).args(server.get_args());
         for (name, value) in server.get_envs() {
-            shell.env(name, value.expect("it has one"));
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
         }
         // It says what a server was killed by.
         let shell =
