@@ -453,7 +453,26 @@ class _Reader(AbstractBufferedFile):  # type: ignore[misc]
         self._object.close()
 
 
-class _Writer(io.RawIOBase):
+class _Replacing(io.IOBase):
+    """A file that replaces a value when it is closed: not after an exception in its `with` block,
+    and not where it is forgotten."""
+
+    def discard(self) -> None:
+        """Leaves the old value, and closes the file."""
+        raise NotImplementedError
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        # A file that was forgotten is no value that anybody finished.
+        if not self.closed and hasattr(self, "_file"):
+            self.discard()
+
+
+class _Writer(_Replacing, io.RawIOBase):
     """Writes a new value, which replaces the old one when it is closed, or at the end of the
     transaction."""
 
@@ -485,7 +504,6 @@ class _Writer(io.RawIOBase):
         self._file.close()
 
     def discard(self) -> None:
-        """Leaves the old value, and closes the file."""
         if not self._is_done:
             self._is_done = True
             self._file.discard()
@@ -500,18 +518,8 @@ class _Writer(io.RawIOBase):
         finally:
             super().close()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.discard()
-        self.close()
 
-    def __del__(self) -> None:
-        # A file that was forgotten is no value that anybody finished.
-        if not self.closed and hasattr(self, "_file"):
-            self.discard()
-
-
-class _Compressed(io.BufferedIOBase):
+class _Compressed(_Replacing, io.BufferedIOBase):
     """Compresses into a file, and closes it at its end, which the compressors of Python do not."""
 
     def __init__(self, compressing: Any, file: Any) -> None:
@@ -552,7 +560,6 @@ class _Compressed(io.BufferedIOBase):
         self._compressing.close()
 
     def discard(self) -> None:
-        """Leaves the old value of a file of mode `wb`, and closes the file."""
         try:
             # A compressor that could not write its end would report that when it is collected.
             with contextlib.suppress(Exception):
@@ -560,15 +567,6 @@ class _Compressed(io.BufferedIOBase):
         finally:
             self._file.discard()
             super().close()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.discard()
-        self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_is_done") and not self.closed:
-            self.discard()
 
 
 class _Text(io.TextIOWrapper):

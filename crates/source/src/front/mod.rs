@@ -195,8 +195,8 @@ impl Front {
     /// # Errors
     ///
     /// `ESTALE` where its name leads to something else by now, or to another state of a file that was looked
-    /// up a while ago, and where a read found another state: the kernel looks the name up again then. It does so once for each system call, so a file
-    /// that changes all the time is what it was at that lookup.
+    /// up a while ago, and where a read found another state: the kernel looks the name up again then. It does so
+    /// once for each system call, so a file that changes all the time is what it was at that lookup.
     fn fresh(&self, node: &Node) -> Result<Known, Errno> {
         let known = node.known();
         if known.is_refuted {
