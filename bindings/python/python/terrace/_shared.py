@@ -29,7 +29,7 @@ def absolute(address: str | os.PathLike[str]) -> str:
     if not text or "://" in text or text.startswith("terrace+"):
         return text
     path = os.path.join(os.getcwd(), text)
-    # Behind a symbolic link `..` is another directory than the text says.
+    # `..` behind a symbolic link is the parent of its target, which the text does not show.
     return path if ".." in path.split("/") else os.path.normpath(path)
 
 

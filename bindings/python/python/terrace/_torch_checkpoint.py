@@ -142,7 +142,7 @@ class CheckpointWriter(_Checkpoint, StorageWriter):  # type: ignore[misc]
     def remove_unfinished(self) -> list[str]:
         """Removes what saves that did not end have left below the name, and returns its names. No
         save to the name may be running."""
-        # Where the store is not found, nothing says that there is no checkpoint.
+        # Outside the block below: a store that is not found is no checkpoint that is missing.
         store = self._store()
         kept: set[str] = set()
         with contextlib.suppress(NotFound):

@@ -105,7 +105,7 @@ fn remove_unfinished(path: &Path) -> std::io::Result<()> {
     if !is_unfinished() {
         return Ok(());
     }
-    // Another process that has the lock makes it, or has it open; fjall says so.
+    // Where another process has the lock, the files are in use, and fjall reports it.
     let lock = File::options().write(true).open(path.join("lock"));
     let Some(lock) = lock.ok().filter(|lock| lock.try_lock().is_ok()) else { return Ok(()) };
     if is_unfinished() {

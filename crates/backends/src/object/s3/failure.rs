@@ -53,8 +53,7 @@ fn describe(operation: &'static str, error: &object_store::Error, refused: Error
              service of the machine gives none"
                 .into(),
         ),
-        // One without a body is that of a request for a head, of a server which is not what the endpoint says, or of
-        // none.
+        // An answer without a code: to a HEAD, or from a server that is no object store; or no answer at all.
         _ => (
             refused,
             format!("the service cannot be reached or does not answer as expected: {}", cut(&text)),
@@ -73,7 +72,7 @@ fn describe(operation: &'static str, error: &object_store::Error, refused: Error
     }
 }
 
-/// The error number that says more than the kind, for programs that know no kinds.
+/// The error number of a code, where it is more exact than that of the kind.
 fn errno_of_code(code: &str) -> Option<Errno> {
     match code {
         "InvalidObjectState" => Some(Errno::NODATA),
@@ -105,7 +104,7 @@ pub(super) fn changed(operation: &'static str) -> Error {
         .because("the object has been changed since it was looked at")
 }
 
-/// Why a listing failed. An empty page says that nothing is there, so no failure does.
+/// Why a listing failed. It is never `NotFound`: callers would take that for a listing without names.
 pub(super) fn of_listing(operation: &'static str, error: &object_store::Error) -> Error {
     let failed = of_one(operation, error);
     if failed.kind() != ErrorKind::NotFound {

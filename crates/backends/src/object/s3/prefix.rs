@@ -54,8 +54,8 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// `Denied`; `Invalid` for a name that the client cannot send; `Unsupported` where the service refuses the
-    /// request for good; what the service says.
+    /// `Denied`; `Invalid` for a name that the client cannot send; `Unsupported` where the service refuses this
+    /// request, however often it is sent; `Io` for all else.
     pub fn look(&self, name: &str) -> Result<Option<PrefixObject>> {
         const OPERATION: &str = "look at an object";
         let looked = self.client.meta(OPERATION, &self.path(name)?);

@@ -132,7 +132,7 @@ impl<S> ServiceTier<S> {
                 }
             }
         }
-        // Last: until then the tier says whose it is.
+        // Last: until then it shows whose tier this is.
         let superblock = format!("{}{}", service.root, names::SUPERBLOCK);
         service.delete(OPERATION, &object_path(&superblock)?)?;
         service.remove_directories()
