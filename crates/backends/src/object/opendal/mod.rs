@@ -8,6 +8,7 @@ mod client;
 mod failure;
 mod late;
 mod layout;
+mod server;
 mod settings;
 mod slot;
 
@@ -20,5 +21,5 @@ pub type Opendal = ServiceTier<OpendalSettings>;
 
 impl Opendal {
     /// Longest object: it is one request, whose bytes are in memory until they are sent.
-    pub const OBJECT_BYTES_MAX: u64 = client::OBJECT_BYTES_MAX;
+    pub const OBJECT_BYTES_MAX: u64 = server::OBJECT_BYTES_MAX;
 }
