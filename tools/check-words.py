@@ -29,7 +29,7 @@ CLIENT_CACHE = {
     *(f"fs/src/tree/{name}" for name in ("delegations", "read_delegations")),
     *(f"mount/src/{name}" for name in ("behind", "caching", "front/put_off", "locked", "refresher", "seen")),
     *(
-        f"store/src/{name}"
+        f"fs-client/src/{name}"
         for name in (
             "ahead", "attributes", "changed", "delegated", "held", "in_use", "later", "listings", "neighbours",
             "recent", "removals", "soon",

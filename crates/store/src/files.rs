@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use terrace_client::{Remote, ReopenGuard};
 use terrace_core::{Access, Error, ErrorKind, Kv, Result};
 use terrace_fs::{Metadata, ROOT, Request, Session, Tree, TreeOptions};
+use terrace_fs_client::RemoteFiles;
 
 use crate::Store;
 use crate::companions::{check_marks, create_over};
 use crate::owned::Owned;
-use crate::remote_files::RemoteFiles;
 use crate::store::Side;
 use crate::trees::{MAKE, OPEN, Planted, open_tree};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use terrace_client::{Remote, RemoteKv};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Result};
+use terrace_fs_client::InUse;
 
 use super::socket;
 use crate::admin::{Admin, Cluster};
 use crate::directory::Directory;
-use crate::in_use::InUse;
 use crate::lock::Lock;
 use crate::url::Connected;
 

@@ -49,7 +49,7 @@ const LOST_LOGGED_MAX: usize = 64;
 const NUMBERS: u32 = 256;
 
 /// The metadata of a file system that a server keeps: a round trip for each request at most.
-pub(crate) struct RemoteFiles {
+pub struct RemoteFiles {
     later: Arc<Later<Noting>>,
     removals: Arc<Removals>,
     soon: Arc<Soon>,
@@ -121,7 +121,8 @@ impl Server for Named {
 }
 
 impl RemoteFiles {
-    pub(crate) fn new(remote: Remote, name: &str, using: Using) -> Arc<Self> {
+    /// The file system of this name. It is in use through the session of `remote` until this is dropped.
+    pub fn new(remote: Remote, name: &str, using: Using) -> Arc<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         Arc::new_cyclic(|this| Self {
             later: Arc::new(Later::new(Arc::clone(&clock))),

@@ -11,10 +11,10 @@ use terrace_core::{Error, ErrorKind, Result};
 
 /// The names of those that are in use.
 #[derive(Clone, Default)]
-pub(crate) struct InUse(Arc<Mutex<HashSet<String>>>);
+pub struct InUse(Arc<Mutex<HashSet<String>>>);
 
 /// One of them; not in use any more when it is dropped.
-pub(crate) struct Using {
+pub struct Using {
     all: InUse,
     name: String,
 }
@@ -23,7 +23,7 @@ impl InUse {
     /// # Errors
     ///
     /// `Busy` where it is in use.
-    pub(crate) fn begin(&self, name: &str) -> Result<Using> {
+    pub fn begin(&self, name: &str) -> Result<Using> {
         match self.names().insert(name.into()) {
             true => Ok(Using { all: self.clone(), name: name.into() }),
             false => Err(Error::new(ErrorKind::Busy, "open a file system")
