@@ -42,24 +42,25 @@ EDGES = {
     "server": ["core", "transport", "wire"],
     "replay": ["core", "policies", "trace"],
     "stack": ["affinity", "core", "policies", "trace"],
+    "settings": ["backends", "client", "core", "policies", "stack", "trace", "transport", "wire"],
     "fs-client": ["client", "core", "fs"],
     "store": [
-        "backends", "client", "core", "fs", "fs-client", "policies", "server", "stack", "trace", "transport", "wire",
+        "backends", "client", "core", "fs", "fs-client", "server", "settings", "stack", "trace", "transport",
     ],
     "items": ["core", "store", "transport"],
     "mount": ["affinity", "core", "fs", "fuse", "store"],
     "metrics": ["core", "fs", "mount", "server", "store", "transport"],
     "partdiff": ["store"],
-    "terrace": ["core", "items", "store"],
+    "terrace": ["core", "items", "settings", "store"],
     "python": ["terrace"],
     "c": ["terrace"],
     "fuzzing": [
-        "backends", "client", "core", "fs", "fuse", "items", "policies", "replay", "server", "stack",
-        "store", "trace", "transport", "wire",
+        "backends", "client", "core", "fs", "fuse", "items", "policies", "replay", "server", "settings",
+        "stack", "store", "trace", "transport", "wire",
     ],
     "cli": [
         "backends", "client", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
-        "replay", "server", "source", "stack", "store", "trace", "transport", "wire",
+        "replay", "server", "settings", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip
 

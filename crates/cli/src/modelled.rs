@@ -8,7 +8,8 @@ use clap::Args;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, ErrorKind, Figures, Persistency, TierIndex, TierView};
 use terrace_replay::{Burst, Cached, Character, Recent, Switch, TimedOptions, TimedTier};
-use terrace_store::{PolicySource, Settings, TierSettings};
+use terrace_settings::{Settings, TierSettings};
+use terrace_store::PolicySource;
 
 use crate::context::Context;
 use crate::failure::Result;

@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use terrace_core::{Error, Result};
-use terrace_store::{Settings, Store};
+use terrace_settings::Settings;
+use terrace_store::Store;
 
 /// What marks the directory of a tier.
 const TIER_MARK: &str = ".terrace-superblock";

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use terrace_core::ErrorKind;
-use terrace_store::{PolicySettings, PolicySource, Settings, fuzzing};
+use terrace_settings::amend::{Change, amend};
+use terrace_settings::{PolicySettings, PolicySource, Settings};
 
 const ORIGIN: &str = "terrace.toml";
 
@@ -32,17 +33,20 @@ pub(crate) fn configuration(input: &[u8]) -> bool {
 
     let Some(policy) = settings.policy.clone() else { return true };
     let changed = |policy| Settings { policy: Some(policy), ..settings.clone() };
-    let after = fuzzing::amend_dry_run(text, !policy.dry_run).expect("legal");
+    let amended = |change| amend(text, ORIGIN, &change).expect("legal");
+    let after = amended(Change::DryRun(!policy.dry_run));
     let expected = changed(PolicySettings { dry_run: !policy.dry_run, ..policy.clone() });
     assert_eq!(parse(&after), expected, "{after}");
 
     let every = Duration::from_nanos(1_234_567);
-    let after = fuzzing::amend_calls(text, 17, every).expect("legal");
+    let after = amended(Change::Calls(Some(17), Some(every)));
     let expected = changed(PolicySettings { after_events: 17, every, ..policy.clone() });
     assert_eq!(parse(&after), expected, "{after}");
 
-    let PolicySource::Name(name) = &policy.source else { return true };
-    let after = fuzzing::amend_policy(text, name, &policy.parameters).expect("legal");
+    if !matches!(policy.source, PolicySource::Name(_)) {
+        return true;
+    }
+    let after = amended(Change::Policy(&policy.source, &policy.parameters));
     let expected = changed(PolicySettings { files: Vec::new(), ..policy.clone() });
     assert_eq!(parse(&after), expected, "{after}");
     true

@@ -5,10 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_settings::sync_directory;
 use terrace_stack::Stack;
 use terrace_stack::report::BackupReport;
-
-use crate::directory::sync_directory;
 
 /// Writes a backup beside its place and puts it there when it is durable.
 pub(crate) fn write_backup(

@@ -1,42 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What fuzzers need of the private parts of this crate. Not for anybody else: it may change with
+//! What fuzzers need of the calls of the control plane. Not for anybody else: they may change with
 //! every version.
 
-use std::time::Duration;
+use serde_json::Value;
+use terrace_core::{Access, Error, Result};
+use terrace_server::Call;
 
-use terrace_core::Result;
+use crate::admin::{Admin as _, Request};
+use crate::store::{Side, Store};
 
-use crate::PolicySource;
-use crate::amend::{Change, amend};
-
-mod desk;
-
-pub use self::desk::Desk;
-
-/// The text of a configuration after `terrace policy dry-run` or its like.
-///
-/// # Errors
-///
-/// `Invalid` where the text or the change is wrong.
-pub fn amend_dry_run(text: &str, is_dry_run: bool) -> Result<String> {
-    amend(text, "terrace.toml", &Change::DryRun(is_dry_run))
+/// A client that calls a store of this process.
+pub struct Desk<'a> {
+    store: &'a Store,
+    access: Access,
 }
 
-/// The text of a configuration after a change of when the policy is called.
-///
-/// # Errors
-///
-/// As [`amend_dry_run`].
-pub fn amend_calls(text: &str, after_events: u64, every: Duration) -> Result<String> {
-    amend(text, "terrace.toml", &Change::Calls(Some(after_events), Some(every)))
-}
+impl<'a> Desk<'a> {
+    /// A client that may do this.
+    pub fn new(store: &'a Store, access: Access) -> Self {
+        Self { store, access }
+    }
 
-/// The text of a configuration after another policy took over.
-///
-/// # Errors
-///
-/// As [`amend_dry_run`].
-pub fn amend_policy(text: &str, name: &str, parameters: &[(String, String)]) -> Result<String> {
-    let source = PolicySource::Name(name.into());
-    amend(text, "terrace.toml", &Change::Policy(&source, parameters))
+    /// Carries out a call; returns the JSON of its answer, and bytes. What would only take time
+    /// does not wait, and no policy comes from outside.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` where it is no call; what the store says.
+    pub fn answer(&self, json: &[u8], body: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
+        let mut content: Value = serde_json::from_slice(json)
+            .map_err(|error| Error::invalid("serve a call", "it is none").caused_by(error))?;
+        let verb = content["verb"].as_str().unwrap_or_default().replace('-', "_");
+        if let Some(members) = content.as_object_mut() {
+            members.entry("timeout_ns").and_modify(|timeout_ns| *timeout_ns = 0.into());
+            members.entry("socket").and_modify(|socket| *socket = "".into());
+            if let ("set_policy" | "set_shadow", Some(Value::String(name))) =
+                (&*verb, members.get_mut("name"))
+            {
+                name.retain(|letter| letter != '/' && letter != '.');
+            }
+        }
+        let Side::Owned(owner) = &self.store.side else {
+            return Err(Error::invalid("serve a call", "another process owns the store"));
+        };
+        let json = content.to_string();
+        let call = Call { access: self.access, is_local: true, json: json.as_bytes(), body };
+        let answer = owner.owned().perform(&Request::read(&call)?, &mut |_, _| false)?;
+        Ok((answer.json, answer.body))
+    }
 }

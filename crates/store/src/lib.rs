@@ -7,7 +7,6 @@
 
 mod admin;
 mod adopt;
-mod amend;
 mod backup;
 mod calibrate;
 mod check_files;
@@ -15,34 +14,26 @@ mod checkpoint;
 mod companions;
 mod control;
 mod descriptors;
-mod directory;
 mod face;
 mod far;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod init;
-mod lock;
 mod membership;
 mod open;
-mod opening;
 mod owned;
 mod owner;
 mod pairs;
-mod policy;
 mod recording;
 mod repair;
 mod server;
-mod settings;
 mod store;
 mod takeover;
-mod tiers;
 mod trees;
-mod url;
 mod visit;
 
 pub use admin::{Admin, FilesReport, Progress, Recording, Seen};
-pub use amend::policy_section;
 pub use calibrate::{
     CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
 };
@@ -50,19 +41,13 @@ pub use checkpoint::CheckpointUsed;
 pub use companions::{FilesUse, StoresSet};
 pub use descriptors::make_room_for_descriptors;
 pub use files::Alone;
-pub use policy::Guest;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
-pub use settings::{
-    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings, Compress,
-    DeviceSettings, SwitchSettings,
-};
-pub use settings::{PolicySettings, PolicySource};
-pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
 pub use takeover::{TakenOver, tier_in_bucket};
 pub use terrace_fs::{Damage, DamageKind, Reached, TreeReport};
 pub use terrace_server::{RequestsReport, Status as ServerStatus};
+pub use terrace_settings::{Guest, PolicySource};
 
 pub use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Action, ActionKind, Actions, Atomicity, Backend, BackendExt,

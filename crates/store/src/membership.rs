@@ -4,13 +4,12 @@
 use std::sync::{Arc, PoisonError};
 
 use terrace_core::{Clock, Result, SystemClock};
+use terrace_settings::amend::{self, Change};
+use terrace_settings::{Made, Settings, policy, tiers};
 use terrace_stack::{Tactics, Tier};
 
-use crate::amend::{self, Change};
-use crate::init::Made;
+use crate::checkpoint;
 use crate::owned::Owned;
-use crate::settings::Settings;
-use crate::{checkpoint, policy, tiers};
 
 impl Owned {
     /// Adds the tier of a `[[tier]]` section. The configuration has it first: what a crash leaves
@@ -25,7 +24,7 @@ impl Owned {
         let new = amend::amend(&old, &origin, &Change::AddTier(section, before))?;
         let had = Settings::parse(&old, &origin)?;
         let settings = Settings::parse(&new, &origin)?.resolved(self.directory.path())?;
-        let is_new = |tier: &&crate::settings::TierSettings| {
+        let is_new = |tier: &&terrace_settings::TierSettings| {
             had.tiers.iter().all(|known| known.name != tier.name)
         };
         let added = settings.tiers.iter().find(is_new).expect("the configuration has one more");

@@ -5,21 +5,20 @@ use std::sync::{Arc, Mutex};
 
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Failpoints, Kv, Result, SystemClock};
+use terrace_settings::{
+    Directory, Lock, Patience, PolicySource, Settings, Url, check_there, policy, stack_settings,
+    tiers,
+};
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use crate::control::Link;
 use crate::descriptors::make_room_for_descriptors;
-use crate::directory::Directory;
 use crate::far::{self, Claim};
-use crate::lock::Lock;
-use crate::opening::{Patience, check_there, stack_settings};
 use crate::owned::Owned;
 use crate::owner::Owner;
-use crate::settings::{PolicySource, Settings};
 use crate::store::{OpenOptions, Side, Store};
 use crate::trees::Trees;
-use crate::url::Url;
-use crate::{policy, recording, repair, tiers};
+use crate::{recording, repair};
 
 impl Store {
     /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a

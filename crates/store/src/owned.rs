@@ -6,14 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, View};
+use terrace_settings::amend::{Change, amend_file};
+use terrace_settings::policy;
+use terrace_settings::{Directory, Guest, Lock, Settings};
 use terrace_stack::report::PolicyReport;
 use terrace_stack::{Stack, Tactics, Tier};
 
-use crate::amend::{Change, amend_file};
-use crate::directory::Directory;
-use crate::lock::Lock;
-use crate::policy::{self, Guest};
-use crate::settings::Settings;
 use crate::trees::Trees;
 
 /// The stack's name of a policy that is not configured.

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_settings::{Directory, PolicySource, Settings, TraceSettings};
 use terrace_stack::Tactics;
 
 use crate::Store;
 use crate::admin::Recording;
-use crate::directory::Directory;
 use crate::owned::Owned;
-use crate::settings::{PolicySource, Settings, TraceSettings};
 
 impl Store {
     /// Where the store at an address keeps its trace by default. Does not open

@@ -10,18 +10,15 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result, SystemClock};
+use terrace_settings::{
+    Directory, Lock, Patience, Settings, attach, check_there, stack_settings, sync_directory, tiers,
+};
 use terrace_stack::report::RebuildReport;
 use terrace_stack::{Parts, RebuildOptions, Saved, Stack, read_backup};
 
 use crate::Store;
 use crate::checkpoint::{self, CheckpointUsed};
-use crate::control::Link;
-use crate::directory::{Directory, sync_directory};
 use crate::far::{self, OwnCatalog};
-use crate::lock::Lock;
-use crate::opening::{Patience, check_there, stack_settings};
-use crate::settings::Settings;
-use crate::tiers;
 
 const OPERATION: &str = "replace the catalog";
 
@@ -91,7 +88,7 @@ fn lock(directory: &Directory) -> Result<Lock> {
         if let Some(lock) = Lock::try_take(directory, Access::Write, None)? {
             return Ok(lock);
         }
-        let is_served = Link::connect(directory, Access::Read, &clock).is_ok();
+        let is_served = attach(directory, Access::Read, &clock).is_ok();
         if !patience.wait(is_served) {
             let reason = "a process has the store open; end it first";
             return Err(Lock::busy(directory, OPERATION, reason));

@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use terrace_core::{Access, Error, ErrorKind, Policy, Result};
 use terrace_server::Service;
+use terrace_settings::Url;
 use terrace_stack::Stack;
 
 use crate::admin::Admin;
 use crate::control::Link;
 use crate::owner::Owner;
-use crate::url::Url;
 
 /// An open store. Cloning is cheap; all clones are the same store.
 ///

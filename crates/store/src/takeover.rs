@@ -8,18 +8,15 @@ use std::sync::Arc;
 use terrace_backends::kv::open_kv;
 use terrace_backends::object::{Bucket, S3, S3Settings};
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock, TierBackend};
+use terrace_settings::{
+    Directory, Lock, Made, Settings, boot_id, check_new, sync_directory, tiers, write_durably,
+};
 use terrace_stack::{TakeoverReport, Tier, take_over};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use crate::Store;
-use crate::directory::{Directory, sync_directory};
 use crate::far::{names, owner, read, tier_of, why_none};
-use crate::init::{Made, check_new, write_durably};
-use crate::lock::Lock;
-use crate::opening::boot_id;
-use crate::settings::Settings;
 use crate::store::{OpenOptions, Side};
-use crate::tiers;
 
 const OPERATION: &str = "take a store over";
 

@@ -10,10 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_settings::Guest;
 use terrace_stack::Tactics;
 
 use crate::owned::{Owned, Visit};
-use crate::policy::Guest;
 
 /// How soon the thread finds that the visit, or the store, is over.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };

@@ -6,7 +6,8 @@ use std::path::Path;
 use terrace_core::{
     Access, Backend, BackendExt, Create, Object, ObjectExt, Result, Stat, with_object,
 };
-use terrace_store::{Notice, OpenOptions, Seen, Settings, WatchFilter};
+use terrace_settings::Settings;
+use terrace_store::{Notice, OpenOptions, Seen, WatchFilter};
 
 use crate::memory::reserve;
 use crate::names::key;

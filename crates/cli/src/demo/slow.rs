@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use terrace_core::units::{format_duration, show_ns};
 use terrace_core::{Clock, Error, Result, SystemClock};
-use terrace_store::{Settings, Store};
+use terrace_settings::Settings;
+use terrace_store::Store;
 
 use crate::tier_text::TierText;
 

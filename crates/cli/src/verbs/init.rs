@@ -9,7 +9,8 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::units::show_bytes;
 use terrace_core::{Access, Error};
-use terrace_store::{Settings, Store, TierReport};
+use terrace_settings::Settings;
+use terrace_store::{Store, TierReport};
 
 use super::{Group, Verb};
 use crate::context::{Context, alone};

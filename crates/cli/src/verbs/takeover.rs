@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::Error;
 use terrace_core::units::format_bytes;
-use terrace_store::{Settings, Store, tier_in_bucket};
+use terrace_settings::Settings;
+use terrace_store::{Store, tier_in_bucket};
 
 use super::{Group, Verb};
 use crate::context::Context;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread;
 
-use terrace_store::Settings;
+use terrace_settings::Settings;
 
 use rustix::process::Signal;
 

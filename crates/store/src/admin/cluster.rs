@@ -10,6 +10,7 @@ use terrace_client::striped::{Distribution, Map, Striped};
 use terrace_client::{Remote, RemoteKv};
 use terrace_core::{Backend as _, Error, ErrorKind, Key, Kv, KvRange, Result, Space};
 use terrace_server::Called;
+use terrace_settings::PolicySource;
 use terrace_stack::report::{
     CheckReport, Explanation, MoveReport, PolicyReport, Problem, TierReport,
 };
@@ -18,7 +19,6 @@ use terrace_stack::{MoveKind, MoveTicket, WatchFilter};
 use super::operations::Admin;
 use super::reports::{FilesReport, Seen};
 use super::request::{Progress, Request};
-use crate::settings::PolicySource;
 
 /// Where the number of a server is in the number of a migration.
 const SERVER_SHIFT: u32 = 48;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use terrace_core::{Access, Key, Result, Space};
 use terrace_server::Called;
+use terrace_settings::amend::Change;
+use terrace_settings::{Guest, PolicySource};
 use terrace_stack::report::{
     BackupReport, CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, QuotaReport,
     RecordingReport, ScrubReport, ScrubStatus, ShadowReport, TierReport, VersionReport,
@@ -16,11 +18,8 @@ use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, Tactics, WatchFilter};
 use super::operations::{Admin, carry_out};
 use super::reports::{FilesReport, Recording, Seen, first_places};
 use super::request::{Progress, Request, answer};
-use crate::amend::Change;
 use crate::backup::write_backup;
 use crate::owned::Owned;
-use crate::policy::Guest;
-use crate::settings::PolicySource;
 
 /// Longest wait inside one operation; a caller that waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_millis(500);

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use terrace_core::{Access, Clock as _, Key, Result, Space, SystemClock};
 use terrace_server::Called;
+use terrace_settings::policy::nanoseconds;
+use terrace_settings::{Guest, PolicySource};
 use terrace_stack::report::{
     BackupReport, CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, QuotaReport,
     RecordingReport, ScrubReport, ScrubStatus, ShadowReport, TierReport, VersionReport,
@@ -14,8 +16,6 @@ use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, WatchFilter};
 
 use super::reports::{FilesReport, Recording, Seen};
 use super::request::{Argument, Progress, Request, answer, not_a_call, read};
-use crate::policy::{Guest, nanoseconds};
-use crate::settings::PolicySource;
 
 /// The first, or the second where the first is missing.
 macro_rules! or {

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use terrace_core::{Access, Applied, Error, ErrorKind, Key, Result};
 use terrace_server::{Call, Called};
+use terrace_settings::policy::nanoseconds;
+use terrace_settings::{Guest, PolicySource};
 use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, WatchFilter};
 
 use super::reports::{Recording, first_places};
-use crate::policy::{Guest, nanoseconds};
-use crate::settings::PolicySource;
 
 /// Gets how much is done, and of how much, now and then. False ends a scrub of a store that this process owns;
 /// nothing else heeds it.

@@ -15,16 +15,13 @@ use std::time::Duration;
 use serde::Serialize;
 use terrace_core::units::{show_bytes, show_ns, show_rate};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Persistency, Result, SystemClock};
+use terrace_settings::amend::{Change, amend_file};
+use terrace_settings::{Directory, Lock, Settings, TierSettings, tiers};
 
 use self::ground::{BLOCK, Ground};
 use self::measure::Measure;
 pub use self::switches::Switched;
-use crate::amend::{Change, amend_file};
-use crate::directory::Directory;
-use crate::lock::Lock;
-use crate::settings::{Settings, TierSettings};
 use crate::store::{OpenOptions, Store};
-use crate::tiers;
 
 const OPERATION: &str = "measure a tier";
 

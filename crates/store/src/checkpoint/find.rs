@@ -6,10 +6,10 @@ use std::io::{BufReader, Read};
 use std::path::PathBuf;
 
 use terrace_core::{Error, ErrorKind, Kv, Result};
+use terrace_settings::Settings;
 use terrace_stack::{BackupMoment, LOG_HEAD_BYTES, apply_log, read_backup_moment, read_log_head};
 
 use super::place::{Place, in_tiers};
-use crate::settings::Settings;
 
 /// A checkpoint that a catalog was made anew with.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use terrace_core::{Error, Result};
+use terrace_settings::sync_directory;
 use terrace_stack::{
     BackupMoment, LOG_END_BYTES, LOG_HEAD_BYTES, LogPiece, LogPoint, Opening, log_head,
     push_log_commit, push_log_end, read_log_end, read_log_head,
 };
 
 use super::place::{Place, check_room};
-use crate::directory::sync_directory;
 
 /// Records are written together until they have so many bytes.
 const BUFFER_BYTES: usize = 1 << 20;

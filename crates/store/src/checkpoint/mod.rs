@@ -15,15 +15,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_settings::{CheckpointPlace, CheckpointSettings, Settings, sync_directory};
 use terrace_stack::{BackupMoment, LogSignal};
 
 pub use self::find::CheckpointUsed;
 pub(crate) use self::find::{newest, or_without, replay};
 use self::log::LogWriter;
 use self::place::{Place, Sparing, check_room};
-use crate::directory::sync_directory;
 use crate::owned::Owned;
-use crate::settings::{CheckpointPlace, CheckpointSettings, Settings};
 
 /// How often what was committed is written to the log: what it lags behind.
 const LOG_TICK: Duration = Duration::from_millis(10);

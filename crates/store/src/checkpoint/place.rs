@@ -7,10 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_settings::{CheckpointPlace, Settings, sync_directory};
 use terrace_stack::LogPoint;
-
-use crate::directory::sync_directory;
-use crate::settings::{CheckpointPlace, Settings};
 
 /// In a tier's directory. No namespace is called so: a backend takes what is in it for nothing of
 /// its own.
@@ -70,7 +68,7 @@ fn is_in_memory(path: &Path) -> bool {
 
 /// The places in the directories of all tiers, whatever the configuration says.
 pub(crate) fn in_tiers(settings: &Settings) -> Vec<Place> {
-    let place = |tier: &crate::settings::TierSettings| {
+    let place = |tier: &terrace_settings::TierSettings| {
         let directory = tier.path.as_ref()?;
         Some(Place::in_tier(&tier.name, directory))
     };
@@ -99,7 +97,7 @@ impl Place {
     /// Whether a file can be made there: the tier is mounted.
     pub(crate) fn is_there(&self) -> bool {
         match &self.tier {
-            Some(_) => crate::tiers::is_tier(self.tier_directory()),
+            Some(_) => terrace_settings::tiers::is_tier(self.tier_directory()),
             None => self.directory().is_dir(),
         }
     }

@@ -6,12 +6,9 @@ use std::sync::Arc;
 use terrace_client::{Remote, RemoteKv};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Result};
 use terrace_fs_client::InUse;
+use terrace_settings::{Connected, Directory, Lock, attach};
 
-use super::socket;
 use crate::admin::{Admin, Cluster};
-use crate::directory::Directory;
-use crate::lock::Lock;
-use crate::url::Connected;
 
 /// A store that another process owns. Clones are the same session.
 #[derive(Clone)]
@@ -45,7 +42,7 @@ impl Link {
         access: Access,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
-        let remote = socket::connect(directory, access, clock)?;
+        let remote = attach(directory, access, clock)?;
         let directory = Some(directory.clone());
         Ok(Self { has_server: false, directory, ..Self::over(remote) })
     }

@@ -25,6 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use terrace_backends::object::{Bucket, Conditional, S3Settings};
 use terrace_core::{Error, ErrorKind, Kv, Result};
+use terrace_settings::{CheckpointPlace, Settings};
 use terrace_stack::{
     FarLog, LOG_END_BYTES, LogPiece, LogPoint, LogSignal, log_head, push_log_commit, push_log_end,
     read_log_end, read_log_head,
@@ -33,7 +34,6 @@ use terrace_stack::{
 use self::names::{OwnerRecord, Root, Seal, decode, encode};
 use crate::checkpoint::CheckpointUsed;
 use crate::owned::{FarCatalog, Owned};
-use crate::settings::{CheckpointPlace, Settings};
 
 /// How soon commits are in the log that no caller waits for.
 const LOG_TICK: Duration = Duration::from_secs(1);

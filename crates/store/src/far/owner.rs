@@ -9,9 +9,9 @@ use std::path::Path;
 use bytes::Bytes;
 use terrace_backends::object::{Bucket, BucketObject, Conditional};
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_settings::sync_directory;
 
 use super::names::{self, OWNER, OwnerRecord, decode, encode};
-use crate::directory::sync_directory;
 
 /// The file in the directory of a store.
 const FILE: &str = "owner";

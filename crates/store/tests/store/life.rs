@@ -8,9 +8,10 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
+use terrace_settings::Settings;
 use terrace_store::{
     Access, Backend, BackendExt, Error, ErrorKind, ObjectExt, Open, OpenOptions, Persistency,
-    PolicySource, Settings, Source, Store,
+    PolicySource, Source, Store,
 };
 
 use crate::scene::{POLICY, Scene, TIERS, files, key};

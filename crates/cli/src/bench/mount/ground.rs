@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use terrace_core::{Error, ErrorKind, Result};
-use terrace_store::{Settings as StoreSettings, Store};
+use terrace_settings::Settings as StoreSettings;
+use terrace_store::Store;
 
 use super::daemon::Daemon;
 use crate::bench::fast_place;

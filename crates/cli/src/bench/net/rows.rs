@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use terrace_client::Remote;
 use terrace_core::{Backend, Key, Kv, Object, Op, Open, Persistency, Request, Result, Semantics};
-use terrace_store::{Settings as StoreSettings, Store};
+use terrace_settings::Settings as StoreSettings;
+use terrace_store::Store;
 use terrace_transport::Endpoint;
 
 use super::load::{Sample, Work, repeat};

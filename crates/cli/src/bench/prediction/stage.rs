@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustix::fs::{Advice, fadvise};
 use terrace_core::{Backend, Error, Persistency};
 use terrace_replay::{Options, Population, Request, Timed, TimedReplay, Trace, read_lanes};
+use terrace_settings::Settings as StoreSettings;
 use terrace_store::{
-    CalibrateOptions, OpenOptions, PolicySource, Settings as StoreSettings, Store, calibrate,
-    write_calibration,
+    CalibrateOptions, OpenOptions, PolicySource, Store, calibrate, write_calibration,
 };
 
 use super::Settings;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use terrace_backends::BACKENDS;
 use terrace_core::Result;
-use terrace_store::Settings as StoreSettings;
+use terrace_settings::Settings as StoreSettings;
 
 use super::load::Load;
 use super::row::{Row, row, times};

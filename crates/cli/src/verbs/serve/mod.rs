@@ -13,7 +13,8 @@ use terrace_core::units::parse_duration;
 use terrace_core::{Clock, Error, ErrorKind, SystemClock};
 use terrace_metrics::{ControlSource, Exporter, ProcessSource, ServerSource, StoreSource};
 use terrace_server::{Limits, Server};
-use terrace_store::{OpenOptions, Settings, Store};
+use terrace_settings::Settings;
+use terrace_store::{OpenOptions, Store};
 use terrace_transport::{
     Endpoint, Listener, ServerTls, default_secret_file, make_secret_file, read_secret_file,
 };

@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::units::show_bytes;
 use terrace_core::{Error, ErrorKind};
-use terrace_store::{Settings, Store, TierReport};
+use terrace_settings::Settings;
+use terrace_store::{Store, TierReport};
 
 use crate::address;
 use crate::context::Context;

@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 use terrace_core::units::show_bytes;
 use terrace_replay::{Candidate, Format, Score, TuneOptions, Tuned};
-use terrace_store::{PolicySource, policy_section};
+use terrace_settings::policy_section;
+use terrace_store::PolicySource;
 
 use crate::output::show_name;
 use crate::table::Table;

@@ -13,7 +13,7 @@ use terrace_transport::{ClientTls, Endpoint, default_secret_file, read_secret_fi
 use terrace_wire::Secret;
 
 /// Pairs of the servers themselves: where appends to distributed objects agree on their places.
-pub(crate) const APPENDS: &str = "terrace.appends";
+const APPENDS: &str = "terrace.appends";
 
 /// Servers behind TCP: `terrace://HOST:PORT`.
 const TCP: &str = "terrace://";
@@ -38,7 +38,7 @@ const NO_SECRET: &str = "none";
 
 /// The address of a store behind a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Url {
+pub struct Url {
     place: Place,
     deadline: Option<Duration>,
     secret: Option<SecretFrom>,
@@ -57,9 +57,18 @@ enum Place {
 }
 
 /// Sessions with the servers of an address.
-pub(crate) enum Connected {
+pub enum Connected {
+    /// With the only one.
     One(Remote),
-    Many { map: Map, remotes: Vec<Remote>, distribution: Distribution },
+    /// With several.
+    Many {
+        /// Where objects are among them.
+        map: Map,
+        /// In the order of the map's members.
+        remotes: Vec<Remote>,
+        /// How new objects are spread.
+        distribution: Distribution,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +88,7 @@ struct Tls {
 
 impl Url {
     /// Whether an address is one; anything else is a directory.
-    pub(crate) fn is_one(address: &str) -> bool {
+    pub fn is_one(address: &str) -> bool {
         [TCP, UNIX, MAP].iter().any(|scheme| address.starts_with(scheme))
     }
 
@@ -89,7 +98,7 @@ impl Url {
     /// # Errors
     ///
     /// `Invalid`, which says what is expected.
-    pub(crate) fn parse(address: &str) -> Result<Self> {
+    pub fn parse(address: &str) -> Result<Self> {
         let wrong = |reason: String| {
             Error::invalid("read the address of a store", reason)
                 .with("address", format!("{address:?}"))
@@ -163,7 +172,7 @@ impl Url {
     }
 
     /// Reaches the servers, all at the same time.
-    pub(crate) fn connect(&self, access: Access, clock: &Arc<dyn Clock>) -> Result<Connected> {
+    pub fn connect(&self, access: Access, clock: &Arc<dyn Clock>) -> Result<Connected> {
         let (map, remotes) = match &self.place {
             Place::Servers(endpoints) => {
                 if let [endpoint] = &endpoints[..] {

@@ -60,7 +60,7 @@ impl PolicySource {
     }
 
     /// What it is called in a process with another working directory.
-    pub(crate) fn text(&self) -> Result<String> {
+    pub fn text(&self) -> Result<String> {
         match self.clone().absolute()? {
             PolicySource::Name(name) => Ok(name),
             // The name was text, the working directory may not be.
@@ -105,7 +105,7 @@ impl fmt::Display for PolicySource {
 }
 
 /// Makes the policy of a configuration, ready to be called as it says.
-pub(crate) fn tactics(settings: &PolicySettings, tiers: &[Tier]) -> Result<Tactics> {
+pub fn tactics(settings: &PolicySettings, tiers: &[Tier]) -> Result<Tactics> {
     // Paths are absolute by now.
     let parameters = settings.all_parameters(Path::new(""))?;
     let policy = settings.source.make(&view(tiers), &parameters)?;
@@ -131,7 +131,7 @@ pub struct Guest {
 
 impl Guest {
     /// Reaches the process that offers the policy.
-    pub(crate) fn reach(&self) -> Result<UnixStream> {
+    pub fn reach(&self) -> Result<UnixStream> {
         UnixStream::connect(&self.socket).map_err(|error| {
             Error::from_io("reach the policy", error)
                 .with("socket", self.socket.display())
@@ -140,7 +140,7 @@ impl Guest {
     }
 
     /// Takes the policy, for the tiers of a view.
-    pub(crate) fn take(
+    pub fn take(
         &self,
         stream: UnixStream,
         view: &View,
@@ -153,7 +153,7 @@ impl Guest {
 
 /// A configured policy that does not run, for a store that is open for reading.
 /// `tactics` knows more than the file, where it could be made.
-pub(crate) fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> PolicyReport {
+pub fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> PolicyReport {
     let of_file = || {
         let pairs = settings.parameters.iter();
         pairs.map(|(name, value)| Parameter::new(name, value, "")).collect()
@@ -177,7 +177,7 @@ pub(crate) fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> P
 }
 
 /// Tiers as a policy sees them before anything is stored.
-pub(crate) fn view(tiers: &[Tier]) -> View {
+pub fn view(tiers: &[Tier]) -> View {
     let one = |tier: &Tier| TierView {
         watermarks: tier.watermarks,
         persistency: tier.backend.capability().persistency,
@@ -188,7 +188,7 @@ pub(crate) fn view(tiers: &[Tier]) -> View {
 }
 
 /// A duration as reports have it; 584 years at most.
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

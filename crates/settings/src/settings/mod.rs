@@ -207,7 +207,7 @@ pub enum CheckpointPlace {
 
 impl CheckpointPlace {
     /// The file of the configuration.
-    pub(crate) fn file(&self) -> Option<&PathBuf> {
+    pub fn file(&self) -> Option<&PathBuf> {
         match self {
             CheckpointPlace::File(file) => Some(file),
             CheckpointPlace::Tier | CheckpointPlace::Nowhere => None,
@@ -355,7 +355,7 @@ impl Settings {
     }
 
     /// Whether the catalog is in a directory and outlives the process.
-    pub(crate) fn keeps_catalog(&self) -> bool {
+    pub fn keeps_catalog(&self) -> bool {
         self.catalog.engine != "memory"
     }
 

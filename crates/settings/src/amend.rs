@@ -19,7 +19,7 @@ mod tiers;
 const OPERATION: &str = "keep the change in the configuration";
 
 /// A change of a store that runs.
-pub(crate) enum Change<'a> {
+pub enum Change<'a> {
     /// Another policy, with these parameters and no others.
     Policy(&'a PolicySource, &'a [(String, String)]),
     /// A parameter and its value.
@@ -37,19 +37,19 @@ pub(crate) enum Change<'a> {
 }
 
 /// Replaces a configuration by the same with the change: a crash leaves one of the two.
-pub(crate) fn amend_file(file: &Path, change: &Change<'_>) -> Result<()> {
+pub fn amend_file(file: &Path, change: &Change<'_>) -> Result<()> {
     let before = read(file)?;
     replace(file, &before, &amend(&before, &file.display().to_string(), change)?)
 }
 
 /// The text of a configuration.
-pub(crate) fn read(file: &Path) -> Result<String> {
+pub fn read(file: &Path) -> Result<String> {
     let failed = |error| Error::from_io(OPERATION, error).with("file", file.display());
     fs::read_to_string(file).map_err(failed)
 }
 
 /// Replaces the text `before` of a configuration, durably.
-pub(crate) fn replace(file: &Path, before: &str, after: &str) -> Result<()> {
+pub fn replace(file: &Path, before: &str, after: &str) -> Result<()> {
     let failed = |error| Error::from_io(OPERATION, error).with("file", file.display());
     if after == before {
         return Ok(());
@@ -72,7 +72,7 @@ pub(crate) fn replace(file: &Path, before: &str, after: &str) -> Result<()> {
 
 /// The text of a configuration with a change. One that has no policy gets one only by
 /// [`Change::Policy`]: a change of the default policy has no section to go to.
-pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<String> {
+pub fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<String> {
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         Error::invalid(OPERATION, "it can no longer be read").with("file", origin).caused_by(error)
     })?;

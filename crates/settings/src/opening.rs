@@ -22,19 +22,20 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// How long an opening waits that wants to own a store.
-pub(crate) struct Patience {
+pub struct Patience {
     clock: Arc<dyn Clock>,
     begun_ns: u64,
     pause: Duration,
 }
 
 impl Patience {
-    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
+    /// It begins now.
+    pub fn new(clock: &Arc<dyn Clock>) -> Self {
         Self { clock: Arc::clone(clock), begun_ns: clock.now_ns(), pause: PAUSE_MIN }
     }
 
     /// Waits a little for the owner to end; false where that has taken too long by now.
-    pub(crate) fn wait(&mut self, is_served: bool) -> bool {
+    pub fn wait(&mut self, is_served: bool) -> bool {
         let longest = if is_served { ENDING_TIME_MAX } else { BUSY_TIME_MAX };
         let waited_ns = self.clock.now_ns().saturating_sub(self.begun_ns);
         if Duration::from_nanos(waited_ns) >= longest {
@@ -46,7 +47,8 @@ impl Patience {
     }
 }
 
-pub(crate) fn check_there(directory: &Directory) -> Result<()> {
+/// Refuses a directory without a store. Errors: `NotFound`, `Denied`, `Io`.
+pub fn check_there(directory: &Directory) -> Result<()> {
     let settings = directory.settings();
     match settings.metadata() {
         Ok(_) => Ok(()),
@@ -61,7 +63,8 @@ pub(crate) fn check_there(directory: &Directory) -> Result<()> {
     }
 }
 
-pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_stack::Settings {
+/// What a stack is opened with, by the settings.
+pub fn stack_settings(settings: &Settings, access: Access) -> terrace_stack::Settings {
     terrace_stack::Settings {
         access,
         persistency: settings.persistency,
@@ -76,8 +79,8 @@ pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_sta
     }
 }
 
-/// Empty where the kernel does not tell; the stack then takes every opening for the same boot.
-pub(crate) fn boot_id() -> String {
+/// The id of this boot. Empty where the kernel does not tell; the stack then takes every opening for the same boot.
+pub fn boot_id() -> String {
     let text = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"));
     text.map(|text| text.trim().into()).unwrap_or_default()
 }

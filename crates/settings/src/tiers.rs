@@ -15,14 +15,13 @@ use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result, TierBa
 use terrace_stack::{Offline, Tier};
 use terrace_transport::read_secret_file;
 
-use crate::Settings;
-use crate::settings::{Compress, ThrottleSettings, TierSettings};
+use crate::settings::{Compress, Settings, ThrottleSettings, TierSettings};
 
 /// What a new file system has in its root.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Opens all tiers. One that cannot be used is an error, or offline where tiers `may_miss`.
-pub(crate) fn open(
+pub fn open(
     settings: &Settings,
     access: Access,
     may_miss: bool,
@@ -57,7 +56,7 @@ fn is_missing(error: &Error, access: Access) -> bool {
 }
 
 /// Opens a tier that is to be added to a store with these settings, which have it already.
-pub(crate) fn open_further(
+pub fn open_further(
     tier: &TierSettings,
     settings: &Settings,
     clock: &Arc<dyn Clock>,
@@ -322,7 +321,7 @@ fn check_distinct(tier: &TierSettings, homes: &mut HashMap<PathBuf, String>) -> 
 }
 
 /// The name of something in a directory; `None` where it is as good as new.
-pub(crate) fn first_entry(path: &Path) -> Result<Option<String>> {
+pub fn first_entry(path: &Path) -> Result<Option<String>> {
     let failed =
         |error| Error::from_io("look into a directory", error).with("directory", path.display());
     for entry in path.read_dir().map_err(failed)? {
@@ -335,13 +334,13 @@ pub(crate) fn first_entry(path: &Path) -> Result<Option<String>> {
 }
 
 /// Whether a directory is a tier of some store.
-pub(crate) fn is_tier(path: &Path) -> bool {
+pub fn is_tier(path: &Path) -> bool {
     let settings = FileSettings { capacity_bytes: u64::MAX, read_only: true };
     File::open(path, settings).and_then(|tier| tier.superblock()).is_ok_and(|it| it.is_some())
 }
 
 /// Removes what is in a directory that was as good as new, what says whose it is at the end.
-pub(crate) fn clear(path: &Path) -> std::io::Result<()> {
+pub fn clear(path: &Path) -> std::io::Result<()> {
     let mut entries = path.read_dir()?.collect::<std::io::Result<Vec<_>>>()?;
     // Directories have the objects.
     entries.sort_by_key(|entry| !entry.file_type().is_ok_and(|it| it.is_dir()));

@@ -22,7 +22,7 @@ const READING: &str = " reading";
 /// Ownership of a store; ends when it is dropped. Where the process ends without that, it ends with the last child that
 /// was forked meanwhile and runs the same program: these share the lock.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct Lock {
     file: File,
     /// The process that took it. A forked child must not release the lock of its parent.
     process: u32,
@@ -40,10 +40,10 @@ impl Drop for Lock {
 
 /// The process that owns a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub struct Holder {
     process: u32,
     /// Whether it only reads.
-    pub(crate) access: Access,
+    pub access: Access,
     /// What it does with the store; empty where it did not say.
     purpose: String,
 }
@@ -62,7 +62,7 @@ impl Holder {
 impl Lock {
     /// Takes the lock; `None` where another process has it, which finds `purpose` in the file. The file is never removed: a lock on a file
     /// that was removed and made anew would be another one.
-    pub(crate) fn try_take(
+    pub fn try_take(
         directory: &Directory,
         access: Access,
         purpose: Option<&str>,
@@ -90,7 +90,7 @@ impl Lock {
     }
 
     /// The process that took the lock last, as far as it is known.
-    pub(crate) fn holder(directory: &Directory) -> Option<Holder> {
+    pub fn holder(directory: &Directory) -> Option<Holder> {
         let mut text = String::new();
         let file = File::open(directory.lock()).ok()?;
         file.take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -104,7 +104,7 @@ impl Lock {
     }
 
     /// The error of a process that finds the store in use, with the process that owns it.
-    pub(crate) fn busy(directory: &Directory, operation: &'static str, reason: &str) -> Error {
+    pub fn busy(directory: &Directory, operation: &'static str, reason: &str) -> Error {
         let error = Error::new(ErrorKind::Busy, operation)
             .because(reason)
             .with("directory", directory.path().display());
@@ -112,7 +112,7 @@ impl Lock {
     }
 
     /// An error with the process that owns the store, as far as it is known.
-    pub(crate) fn name_holder(directory: &Directory, error: Error) -> Error {
+    pub fn name_holder(directory: &Directory, error: Error) -> Error {
         match Self::holder(directory) {
             Some(holder) => holder.named_in(error),
             None => error,
@@ -120,7 +120,7 @@ impl Lock {
     }
 
     /// The error with this process and its purpose.
-    pub(crate) fn name_own(&self, error: Error) -> Error {
+    pub fn name_own(&self, error: Error) -> Error {
         let (process, purpose) = (std::process::id(), self.purpose.clone());
         Holder { process, access: Access::Write, purpose }.named_in(error)
     }

@@ -12,12 +12,13 @@ const SCHEME: &str = "terrace+dir:";
 
 /// The directory of a store; absolute, so that a process may change its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Directory {
+pub struct Directory {
     path: PathBuf,
 }
 
 impl Directory {
-    pub(crate) fn of(path: &Path) -> Result<Self> {
+    /// The directory at a path. Errors: `Invalid` for an empty one, `NotFound` where there is no working directory.
+    pub fn of(path: &Path) -> Result<Self> {
         // An empty path is refused by `absolute`.
         let path = std::path::absolute(path).map_err(|error| {
             Error::from_io("find the directory of the store", error)
@@ -27,7 +28,11 @@ impl Directory {
     }
 
     /// The directory of an address.
-    pub(crate) fn at(address: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for an address of servers and for an unknown scheme, `Invalid`.
+    pub fn at(address: &str) -> Result<Self> {
         match address.strip_prefix(SCHEME) {
             Some(path) => Self::of(Path::new(path)),
             None if Url::is_one(address) => {
@@ -51,30 +56,34 @@ impl Directory {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Its path.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn settings(&self) -> PathBuf {
+    /// The file with its settings.
+    pub fn settings(&self) -> PathBuf {
         self.path.join("terrace.toml")
     }
 
-    pub(crate) fn lock(&self) -> PathBuf {
+    /// The file that its owner has locked.
+    pub fn lock(&self) -> PathBuf {
         self.path.join("lock")
     }
 
     /// Where the trace goes by default.
-    pub(crate) fn trace(&self) -> PathBuf {
+    pub fn trace(&self) -> PathBuf {
         self.path.join(TRACE)
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    /// The control socket of its owner.
+    pub fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
     }
 }
 
 /// Makes names in a directory durable.
-pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+pub fn sync_directory(path: &Path) -> Result<()> {
     std::fs::File::open(path).and_then(|directory| directory.sync_all()).map_err(|error| {
         Error::from_io("sync a directory", error).with("directory", path.display())
     })
@@ -88,7 +97,7 @@ const EXPECTED: &str = "a directory, terrace+dir: and a directory, terrace://HOS
                         terrace+unix:///PATH or terrace+map:///FILE is expected";
 
 /// The name of the control socket in the directory.
-pub(crate) const SOCKET: &str = "control.sock";
+const SOCKET: &str = "control.sock";
 
 #[cfg(test)]
 mod tests {

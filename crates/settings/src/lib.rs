@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The directory of a store and its `terrace.toml`: what the settings say, and tiers and policies made as they say.
+//!
+//! [`Settings`] reads and checks the file, [`amend`] changes it while the store runs, [`tiers`] and [`policy`] make
+//! what it names. [`Directory`] has the places, [`Lock`] the process that owns the store, and [`attach()`] and [`Url`]
+//! reach a store that another process owns.
+
+pub mod amend;
+mod attach;
+mod directory;
+mod lock;
+mod made;
+mod opening;
+pub mod policy;
+mod settings;
+pub mod tiers;
+mod url;
+
+pub use amend::policy_section;
+pub use attach::attach;
+pub use directory::{Directory, sync_directory};
+pub use lock::{Holder, Lock};
+pub use made::{Made, check_new, clear_own, write_durably};
+pub use opening::{Patience, boot_id, check_there, stack_settings};
+pub use policy::Guest;
+pub use settings::{
+    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings, Compress,
+    DeviceSettings, PolicySettings, PolicySource, Settings, SwitchSettings, ThrottleSettings,
+    TierSettings, TraceSettings,
+};
+pub use url::{Connected, Url};
