@@ -43,9 +43,11 @@ EDGES = {
     "replay": ["core", "policies", "trace"],
     "stack": ["affinity", "core", "policies", "trace"],
     "settings": ["backends", "client", "core", "policies", "stack", "trace", "transport", "wire"],
+    "recovery": ["backends", "core", "fs", "settings", "stack", "transport"],
     "fs-client": ["client", "core", "fs"],
     "store": [
-        "backends", "client", "core", "fs", "fs-client", "server", "settings", "stack", "trace", "transport",
+        "backends", "client", "core", "fs", "fs-client", "recovery", "server", "settings", "stack", "trace",
+        "transport",
     ],
     "items": ["core", "store", "transport"],
     "mount": ["affinity", "core", "fs", "fuse", "store"],
@@ -60,7 +62,7 @@ EDGES = {
     ],
     "cli": [
         "backends", "client", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
-        "replay", "server", "settings", "source", "stack", "store", "trace", "transport", "wire",
+        "recovery", "replay", "server", "settings", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip
 

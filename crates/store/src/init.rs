@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
-use terrace_backends::object::{Bucket, File, FileSettings, Opendal, Rados, S3};
+use terrace_backends::object::{File, FileSettings, Opendal, Rados, S3};
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_recovery::far;
 use terrace_settings::{
     Directory, Lock, Made, Settings, TierSettings, check_new, clear_own, policy, sync_directory,
     tiers, write_durably,
@@ -14,7 +15,6 @@ use terrace_settings::{
 use terrace_stack::{Parts, Stack};
 
 use crate::Store;
-use crate::far::{self, owner};
 
 const OPERATION: &str = "make a store";
 
@@ -56,24 +56,11 @@ impl Store {
                 .because("its catalog has no header")
                 .with("directory", directory.path().display())
         })?;
-        check_owner(&directory, &settings)?;
+        far::check_owner(&settings, directory.path())?;
         for tier in &settings.tiers {
             clear_tier(tier, store_id).map_err(|error| error.with("tier", &tier.name))?;
         }
         Ok(())
-    }
-}
-
-/// Refuses a store that another machine has taken over.
-fn check_owner(directory: &Directory, settings: &Settings) -> Result<()> {
-    let tier = far::pinned_tier_of(settings, directory.path())?;
-    let (Some((_, bucket)), Some(own)) = (tier, owner::own(directory.path())?) else {
-        return Ok(());
-    };
-    match owner::other_owner(&Bucket::open(bucket)?, &own) {
-        // An earlier call has removed it.
-        Err(error) if error.kind() == ErrorKind::Stale => Ok(()),
-        other => other?.map_or(Ok(()), Err),
     }
 }
 

@@ -7,15 +7,12 @@
 
 mod admin;
 mod adopt;
-mod backup;
 mod calibrate;
 mod check_files;
-mod checkpoint;
 mod companions;
 mod control;
 mod descriptors;
 mod face;
-mod far;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,7 +23,6 @@ mod owned;
 mod owner;
 mod pairs;
 mod recording;
-mod repair;
 mod server;
 mod store;
 mod takeover;
@@ -37,15 +33,13 @@ pub use admin::{Admin, FilesReport, Progress, Recording, Seen};
 pub use calibrate::{
     CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
 };
-pub use checkpoint::CheckpointUsed;
 pub use companions::{FilesUse, StoresSet};
 pub use descriptors::make_room_for_descriptors;
 pub use files::Alone;
-pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
 pub use store::{OpenOptions, PolicyWrapper, Store};
-pub use takeover::{TakenOver, tier_in_bucket};
 pub use terrace_fs::{Damage, DamageKind, Reached, TreeReport};
+pub use terrace_recovery::TakenOver;
 pub use terrace_server::{RequestsReport, Status as ServerStatus};
 pub use terrace_settings::{Guest, PolicySource};
 

@@ -4,11 +4,11 @@
 use std::sync::{Arc, PoisonError};
 
 use terrace_core::{Clock, Result, SystemClock};
+use terrace_recovery::checkpoint;
 use terrace_settings::amend::{self, Change};
 use terrace_settings::{Made, Settings, policy, tiers};
 use terrace_stack::{Tactics, Tier};
 
-use crate::checkpoint;
 use crate::owned::Owned;
 
 impl Owned {

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Failpoints, Kv, Result, SystemClock};
+use terrace_recovery::Opened;
+use terrace_recovery::far::{self, Claim};
 use terrace_settings::{
     Directory, Lock, Patience, PolicySource, Settings, Url, check_there, policy, stack_settings,
     tiers,
@@ -13,12 +15,11 @@ use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use crate::control::Link;
 use crate::descriptors::make_room_for_descriptors;
-use crate::far::{self, Claim};
 use crate::owned::Owned;
 use crate::owner::Owner;
+use crate::recording;
 use crate::store::{OpenOptions, Side, Store};
 use crate::trees::Trees;
-use crate::{recording, repair};
 
 impl Store {
     /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a
@@ -118,7 +119,7 @@ fn try_own(directory: &Directory, options: &OpenOptions) -> Result<Tried> {
     };
     let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
     if access == Access::Write {
-        repair::finish(&settings)?;
+        terrace_recovery::finish(&settings)?;
     }
     match open_catalog(&settings) {
         Ok(catalog) => Ok(Tried::Own(Box::new(Ground { settings, catalog, lock }))),
@@ -189,20 +190,17 @@ impl Ground {
         let directory = directory.clone();
         let amending = Mutex::default();
         let tiers = Mutex::new(tiers);
+        let saving = Mutex::default();
+        let clock = Arc::clone(clock);
+        let opened = Opened { stack, clock, directory, access, settings, saving, lock };
         let owned = Owned {
-            stack,
             trees: Trees::default(),
-            clock: Arc::clone(clock),
-            directory,
-            access,
-            settings,
             tiers,
             resting,
             amending,
             visit: Mutex::default(),
-            saving: Mutex::default(),
             far: Mutex::default(),
-            lock,
+            opened: Arc::new(opened),
         };
         Ok((owned, claim, notes))
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store that this process owns: its parts, and its policy.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, View};
+use terrace_recovery::Opened;
+use terrace_recovery::far::Far;
 use terrace_settings::amend::{Change, amend_file};
 use terrace_settings::policy;
 use terrace_settings::{Directory, Guest, Lock, Settings};
@@ -24,37 +27,10 @@ pub(crate) struct Visit {
     pub(crate) was_dry_run: bool,
 }
 
-/// The catalog of an open store in the bucket of a tier.
-pub(crate) trait FarCatalog: Send + Sync {
-    /// The tier in whose bucket it is.
-    fn tier(&self) -> &str;
-
-    /// Why another machine owns the store now.
-    fn fenced(&self) -> Option<String>;
-
-    /// Waits until a checkpoint and everything that was committed are there.
-    fn wait_all(&self, owned: &Owned) -> Result<()>;
-
-    /// Ends the threads. Callers may still wait.
-    fn stop(&self);
-
-    /// Writes the end of the log; of a store that could not be closed, only what is left for it.
-    fn finish(&self, owned: &Owned, is_closed: bool);
-
-    /// Ends the level `shared`, and removes what is in the bucket: the tier was removed.
-    fn leave(&self, owned: &Owned);
-}
-
 /// An owned store.
 pub(crate) struct Owned {
-    pub(crate) stack: Stack,
     /// File systems that were opened.
     pub(crate) trees: Trees,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) directory: Directory,
-    pub(crate) access: Access,
-    /// As they were when the store was opened.
-    pub(crate) settings: Settings,
     /// For policies that are made while the store runs; by index, those that were removed too.
     pub(crate) tiers: Mutex<Vec<Tier>>,
     /// The configured policy, where nothing may be changed and none runs.
@@ -63,12 +39,18 @@ pub(crate) struct Owned {
     pub(crate) visit: Mutex<Option<Visit>>,
     /// Held while policy or tiers are changed, so that the file tells the last change.
     pub(crate) amending: Mutex<()>,
-    /// Held while a checkpoint is written, and while a tier is removed.
-    pub(crate) saving: Mutex<()>,
     /// The catalog in a bucket, where it has one.
-    pub(crate) far: Mutex<Option<Arc<dyn FarCatalog>>>,
-    /// The last field: the next owner may come once everything else is gone.
-    pub(crate) lock: Lock,
+    pub(crate) far: Mutex<Option<Arc<Far>>>,
+    /// The last field: it has the lock, and the next owner may come once everything else is gone.
+    pub(crate) opened: Arc<Opened>,
+}
+
+impl Deref for Owned {
+    type Target = Opened;
+
+    fn deref(&self) -> &Opened {
+        &self.opened
+    }
 }
 
 impl Owned {

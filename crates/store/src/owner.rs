@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Persistency, Result, SystemClock};
+use terrace_recovery::checkpoint::Checkpoints;
+use terrace_recovery::far::{self, Claim, Far};
 use terrace_server::{RequestsReport, Server, Service, Status};
 
-use crate::checkpoint::Checkpoints;
 use crate::control::{self, Offer};
-use crate::far::{self, Claim, Far};
-use crate::owned::{FarCatalog, Owned};
+use crate::owned::Owned;
 
 /// How soon the end of [`Owner::serve`] is noticed.
 const TICK: Duration = Duration::from_millis(20);
@@ -67,7 +67,7 @@ impl Owner {
             ));
         }
         // Before anybody can change a pair: a log that goes on has to say all of them.
-        match claim.map(|claim| Far::start(&owned, claim)).transpose() {
+        match claim.map(|claim| Far::start(&owned.opened, claim)).transpose() {
             Ok(far) => *owned.far.lock().unwrap_or_else(PoisonError::into_inner) = far,
             Err(error) => {
                 why_unshared = format!("the level shared is not given: {}", error.chain());
@@ -75,7 +75,7 @@ impl Owner {
             }
         }
         if serve && owned.access == Access::Write {
-            match if is_far { Ok(None) } else { Checkpoints::start(&owned) } {
+            match if is_far { Ok(None) } else { Checkpoints::start(&owned.opened) } {
                 Ok(started) => checkpoints = started,
                 Err(error) => notes.push(format!("no checkpoints: {}", error.chain())),
             }
@@ -155,7 +155,7 @@ impl Owner {
         closed
     }
 
-    fn far(&self) -> Option<Arc<dyn FarCatalog>> {
+    fn far(&self) -> Option<Arc<Far>> {
         self.owned.far.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

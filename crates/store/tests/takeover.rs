@@ -649,9 +649,9 @@ fn a_lost_catalog_is_made_anew_from_the_bucket() {
     drop(store);
     remove(&world.path("a").join("catalog"));
     let path = world.path("a");
-    let rebuilt = Store::rebuild(
+    let rebuilt = terrace_recovery::rebuild(
         path.to_str().expect("text"),
-        terrace_store::Source::Checkpoint,
+        terrace_recovery::Source::Checkpoint,
         false,
         &mut |_, _| {},
     );

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
 use terrace_fs::TreeOptions;
-use terrace_store::{
-    CheckReport, CheckpointUsed, FilesReport, OpenOptions, Problem, Reached, Source, Store,
-};
+use terrace_recovery::{CheckpointUsed, Source};
+use terrace_store::{CheckReport, FilesReport, OpenOptions, Problem, Reached, Store};
 
 use super::{Group, Verb};
 use crate::context::{Context, alone};
@@ -282,9 +281,14 @@ pub(crate) fn rebuild(
 ) -> Result<()> {
     let rebuilt = {
         let mut progress = Progress::items("rebuild", Some(0));
-        Store::rebuild(context.store()?, source, accepts_old_tiers, &mut |done, total| {
-            progress.set(done, total);
-        })?
+        terrace_recovery::rebuild(
+            context.store()?,
+            source,
+            accepts_old_tiers,
+            &mut |done, total| {
+                progress.set(done, total);
+            },
+        )?
     };
     // That it is recovered goes without saying.
     let store = Store::open_with(context.store()?, exclusive())?;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use terrace_store::Source;
+use terrace_recovery::Source;
 
 use super::fsck::rebuild;
 use super::{Group, Verb};

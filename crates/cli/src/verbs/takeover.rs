@@ -7,8 +7,9 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::Error;
 use terrace_core::units::format_bytes;
+use terrace_recovery::tier_in_bucket;
 use terrace_settings::Settings;
-use terrace_store::{Store, tier_in_bucket};
+use terrace_store::Store;
 
 use super::{Group, Verb};
 use crate::context::Context;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use terrace_core::Access;
 use terrace_fs::{Files, Kind, Made, Metadata, ROOT, RenameHow, Request, Session, TreeOptions};
 use terrace_mount::{NAME_DEFAULT, Opening};
-use terrace_store::{OpenOptions, Persistency, Source, Store};
+use terrace_recovery::Source;
+use terrace_store::{OpenOptions, Persistency, Store};
 
 use crate::scene::Scene;
 
@@ -595,7 +596,7 @@ fn restored_in_part() -> (Scene, u64) {
     let address = scene.path("store");
     let saved = scene.path("saved");
     let source = Source::Backup(&saved);
-    Store::rebuild(address.to_str().expect("UTF-8"), source, false, &mut |_, _| {})
+    terrace_recovery::rebuild(address.to_str().expect("UTF-8"), source, false, &mut |_, _| {})
         .expect("made anew");
     (scene, number)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::{Access, Key, Result, Space};
+use terrace_recovery::write_backup;
 use terrace_server::Called;
 use terrace_settings::amend::Change;
 use terrace_settings::{Guest, PolicySource};
@@ -18,7 +19,6 @@ use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, Tactics, WatchFilter};
 use super::operations::{Admin, carry_out};
 use super::reports::{FilesReport, Recording, Seen, first_places};
 use super::request::{Progress, Request, answer};
-use crate::backup::write_backup;
 use crate::owned::Owned;
 
 /// Longest wait inside one operation; a caller that waits longer asks again.

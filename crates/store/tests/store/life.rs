@@ -8,10 +8,11 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
+use terrace_recovery::Source;
 use terrace_settings::Settings;
 use terrace_store::{
     Access, Backend, BackendExt, Error, ErrorKind, ObjectExt, Open, OpenOptions, Persistency,
-    PolicySource, Source, Store,
+    PolicySource, Store,
 };
 
 use crate::scene::{POLICY, Scene, TIERS, files, key};
@@ -229,7 +230,7 @@ fn who_wants_a_store_for_itself_waits_for_an_owner_that_ends() {
                     0 => Store::open_with(&address, options).map(drop),
                     _ => {
                         let source = Source::PresentCatalog;
-                        Store::rebuild(&address, source, false, &mut |_, _| {}).map(drop)
+                        terrace_recovery::rebuild(&address, source, false, &mut |_, _| {}).map(drop)
                     }
                 }
             });

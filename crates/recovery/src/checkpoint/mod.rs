@@ -3,7 +3,7 @@
 //!
 //! One thread writes a checkpoint when the log has become long, or there is none; another takes what
 //! was committed from the stack every few milliseconds and writes it to the log. A checkpoint and
-//! its log are found again by [`newest`] and [`replay`].
+//! its log are found again by `newest` and `replay`.
 
 mod find;
 mod log;
@@ -21,8 +21,9 @@ use terrace_stack::{BackupMoment, LogSignal};
 pub use self::find::CheckpointUsed;
 pub(crate) use self::find::{newest, or_without, replay};
 use self::log::LogWriter;
-use self::place::{Place, Sparing, check_room};
-use crate::owned::Owned;
+pub use self::place::Place;
+use self::place::{Sparing, check_room};
+use crate::opened::Opened;
 
 /// How often what was committed is written to the log: what it lags behind.
 const LOG_TICK: Duration = Duration::from_millis(10);
@@ -52,14 +53,14 @@ const SMALL_BYTES: u64 = 64 << 20;
 const LOG_FAILED: &str = "it cannot be written";
 
 /// The threads.
-pub(crate) struct Checkpoints {
+pub struct Checkpoints {
     inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Inner {
     // The store ends with its last user, not with this.
-    owned: Weak<Owned>,
+    opened: Weak<Opened>,
     settings: CheckpointSettings,
     stop: Mutex<bool>,
     stopped: Condvar,
@@ -97,45 +98,45 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Checkpoints {
-    /// Begins, where the configuration wants them. The store is not used yet.
-    pub(crate) fn start(owned: &Arc<Owned>) -> Result<Option<Self>> {
-        let settings = owned.settings.catalog.checkpoint.clone();
+    /// Begins, where the configuration wants them. The store is not used yet. Errors: `Io` for a thread.
+    pub fn start(opened: &Arc<Opened>) -> Result<Option<Self>> {
+        let settings = opened.settings.catalog.checkpoint.clone();
         if settings.place == CheckpointPlace::Nowhere {
             // Names that are not needed there any more, and that would be found.
-            place::in_tiers(&owned.settings).iter().for_each(Place::remove);
+            place::in_tiers(&opened.settings).iter().for_each(Place::remove);
         }
-        if place::places(&owned.settings).is_empty() {
+        if place::places(&opened.settings).is_empty() {
             return Ok(None);
         }
-        let now_ns = owned.clock.now_ns();
+        let now_ns = opened.clock.now_ns();
         let inner = Arc::new(Inner {
-            owned: Arc::downgrade(owned),
+            opened: Arc::downgrade(opened),
             settings,
             stop: Mutex::default(),
             stopped: Condvar::new(),
-            log: Mutex::new(LogWriter::new(owned.stack.store_id())),
-            signal: owned.stack.log_signal(),
+            log: Mutex::new(LogWriter::new(opened.stack.store_id())),
+            signal: opened.stack.log_signal(),
             turn: Mutex::new(Turn { opened_ns: now_ns, ended_ns: now_ns, ..Turn::default() }),
             said: Mutex::default(),
         });
-        inner.go_on(owned);
+        inner.go_on(opened);
         let checkpoints = Self { inner, threads: Mutex::default() };
         checkpoints.spawn("terrace-checkpoint", |inner| {
             while !inner.wait(TICK) {
-                if let Some(owned) = inner.owned.upgrade() {
-                    inner.look(&owned);
+                if let Some(opened) = inner.opened.upgrade() {
+                    inner.look(&opened);
                 }
             }
         })?;
         checkpoints.spawn("terrace-log", move |inner| {
             let mut synced_ns = now_ns;
             while !inner.wait(LOG_TICK) {
-                if let Some(owned) = inner.owned.upgrade() {
-                    let is_time = passed(&owned, synced_ns) >= SYNC_TICK;
+                if let Some(opened) = inner.opened.upgrade() {
+                    let is_time = passed(&opened, synced_ns) >= SYNC_TICK;
                     if is_time {
-                        synced_ns = owned.clock.now_ns();
+                        synced_ns = opened.clock.now_ns();
                     }
-                    inner.write_log(&owned, is_time && owned.stack.was_log_awaited());
+                    inner.write_log(&opened, is_time && opened.stack.was_log_awaited());
                 }
                 // No thread has to be woken where nothing happens.
                 inner.signal.wait(SYNC_TICK);
@@ -155,7 +156,7 @@ impl Checkpoints {
     }
 
     /// Ends the threads; writes the last checkpoint where there is no log.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         *lock(&self.inner.stop) = true;
         self.inner.stopped.notify_all();
         self.inner.signal.set();
@@ -165,18 +166,18 @@ impl Checkpoints {
             // A panic of the thread is in the log.
             let _ = thread.join();
         }
-        if let Some(owned) = self.inner.owned.upgrade().filter(|_| is_first) {
-            self.inner.look_last(&owned);
-            self.inner.write_log(&owned, true);
+        if let Some(opened) = self.inner.opened.upgrade().filter(|_| is_first) {
+            self.inner.look_last(&opened);
+            self.inner.write_log(&opened, true);
         }
     }
 
     /// Writes the end of the log; of a store that could not be closed, only what is left for it.
-    pub(crate) fn finish(&self, owned: &Owned, is_closed: bool) {
-        let (last, is_whole) = owned.stack.finish_log();
+    pub fn finish(&self, opened: &Opened, is_closed: bool) {
+        let (last, is_whole) = opened.stack.finish_log();
         let mut log = lock(&self.inner.log);
         let written = log.write(last.pieces).and_then(|()| match is_whole && is_closed {
-            true => log.end(owned.stack.opening()),
+            true => log.end(opened.stack.opening()),
             false => log.sync(),
         });
         if let Err(error) = written {
@@ -214,15 +215,15 @@ impl Inner {
     }
 
     /// Goes on with the log of the opening before, where it says everything.
-    fn go_on(&self, owned: &Owned) {
-        let Ok(Some(found)) = newest(&owned.settings) else { return };
-        if !place::places(&owned.settings).contains(&found.place) {
+    fn go_on(&self, opened: &Opened) {
+        let Ok(Some(found)) = newest(&opened.settings) else { return };
+        if !place::places(&opened.settings).contains(&found.place) {
             return;
         }
         let mut log = lock(&self.log);
-        let previous = owned.stack.previous_opening();
+        let previous = opened.stack.previous_opening();
         let Some(point) = log.go_on(&found.place, &found.moment, previous) else { return };
-        if owned.stack.go_on_with_log(point).is_err() {
+        if opened.stack.go_on_with_log(point).is_err() {
             return log.cut();
         }
         let mut turn = lock(&self.turn);
@@ -231,15 +232,15 @@ impl Inner {
     }
 
     /// Writes what was committed to the log.
-    fn write_log(&self, owned: &Owned, is_synced: bool) {
+    fn write_log(&self, opened: &Opened, is_synced: bool) {
         let mut log = lock(&self.log);
-        let taken = owned.stack.take_log();
+        let taken = opened.stack.take_log();
         let written = log.write(taken.pieces).and_then(|()| match is_synced {
             true => log.sync(),
             false => Ok(()),
         });
         if let Err(error) = written {
-            owned.stack.end_log(LOG_FAILED);
+            opened.stack.end_log(LOG_FAILED);
             log.cut();
             self.say(&error);
         } else if let Some(reason) = taken.ended {
@@ -253,57 +254,57 @@ impl Inner {
     }
 
     /// Writes a checkpoint where it is time for one.
-    fn look(&self, owned: &Owned) {
+    fn look(&self, opened: &Opened) {
         let mut turn = lock(&self.turn);
-        let passed = passed(owned, turn.ended_ns);
-        let has_changed = turn.saved != Some(owned.stack.last_commit());
-        let is_misplaced = turn.place.as_ref().is_some_and(|place| !is_usable(owned, place));
+        let passed = passed(opened, turn.ended_ns);
+        let has_changed = turn.saved != Some(opened.stack.last_commit());
+        let is_misplaced = turn.place.as_ref().is_some_and(|place| !is_usable(opened, place));
         let is_too_long = lock(&self.log).bytes() > turn.log_bytes_max() * LOG_FACTOR_MAX;
         if passed < turn.pause && (turn.has_failed || !(is_misplaced || is_too_long)) {
             return;
         }
-        let is_due = match (owned.stack.is_logged(), self.settings.every) {
+        let is_due = match (opened.stack.is_logged(), self.settings.every) {
             _ if is_misplaced => true,
             (false, _) => has_changed,
             (true, Some(every)) if has_changed && passed >= every => true,
             (true, _) => lock(&self.log).bytes() > turn.log_bytes_max(),
         };
         if is_due {
-            self.checkpoint(owned, &mut turn, &|| *lock(&self.stop));
+            self.checkpoint(opened, &mut turn, &|| *lock(&self.stop));
         }
     }
 
     /// The same at the end of the store, with which there is no more time.
-    fn look_last(&self, owned: &Owned) {
+    fn look_last(&self, opened: &Opened) {
         let mut turn = lock(&self.turn);
-        if owned.stack.is_logged() || turn.saved == Some(owned.stack.last_commit()) {
+        if opened.stack.is_logged() || turn.saved == Some(opened.stack.last_commit()) {
             return;
         }
         // A store that is opened for a moment, again and again, does not copy a large catalog each time.
-        let usual = Duration::from_millis(turn.bytes.max(size_now(owned)) * 1000 / 100_000_000);
-        let is_small = turn.bytes.max(size_now(owned)) <= SMALL_BYTES;
-        if is_small || passed(owned, turn.opened_ns) >= usual * PAUSE_FACTOR {
-            self.checkpoint(owned, &mut turn, &|| false);
+        let usual = Duration::from_millis(turn.bytes.max(size_now(opened)) * 1000 / 100_000_000);
+        let is_small = turn.bytes.max(size_now(opened)) <= SMALL_BYTES;
+        if is_small || passed(opened, turn.opened_ns) >= usual * PAUSE_FACTOR {
+            self.checkpoint(opened, &mut turn, &|| false);
         }
     }
 
     /// Writes a checkpoint, unless the time for it is over before it is there.
-    fn checkpoint(&self, owned: &Owned, turn: &mut Turn, is_over: &dyn Fn() -> bool) {
+    fn checkpoint(&self, opened: &Opened, turn: &mut Turn, is_over: &dyn Fn() -> bool) {
         // A tier must not go meanwhile.
-        let _saving = lock(&owned.saving);
-        let begun_ns = owned.clock.now_ns();
+        let _saving = lock(&opened.saving);
+        let begun_ns = opened.clock.now_ns();
         // Before the copy begins: what is committed meanwhile may or may not be in it.
-        let now = owned.stack.last_commit();
-        let was_logged = owned.stack.is_logged();
-        let written = choose(owned, turn.bytes).and_then(|place| {
+        let now = opened.stack.last_commit();
+        let was_logged = opened.stack.is_logged();
+        let written = choose(opened, turn.bytes).and_then(|place| {
             let is_same = turn.place.as_ref() == Some(&place);
             let log = random()?;
             lock(&self.log).place = Some(place.clone());
-            let written = write(owned, &place, Some(log), is_over);
+            let written = write(opened, &place, Some(log), is_over);
             // A log that would begin without its checkpoint, or go on away from it.
-            let is_new = owned.stack.is_logged_as(log);
+            let is_new = opened.stack.is_logged_as(log);
             if written.is_err() && (is_new || !(was_logged && is_same)) {
-                owned.stack.end_log(LOG_FAILED);
+                opened.stack.end_log(LOG_FAILED);
             }
             written.map(|(bytes, moment)| (place, bytes, moment))
         });
@@ -311,11 +312,11 @@ impl Inner {
         match written {
             Ok((place, bytes, moment)) => {
                 place.remove_logs_but(moment.point);
-                let others = place::in_tiers(&owned.settings).into_iter();
+                let others = place::in_tiers(&opened.settings).into_iter();
                 others.filter(|other| *other != place).for_each(|other| other.remove());
                 *turn = Turn { saved: Some(now), place: Some(place), bytes, ..*turn };
                 *lock(&self.said) = None;
-                turn.pause = passed(owned, begun_ns) * PAUSE_FACTOR;
+                turn.pause = passed(opened, begun_ns) * PAUSE_FACTOR;
                 if !was_logged && turn.ended_ns != turn.opened_ns {
                     turn.pause = turn.pause.max(PAUSE_FAILED);
                 }
@@ -326,22 +327,22 @@ impl Inner {
                 }
                 let log_bytes = turn.place.as_ref().map_or(0, Place::log_bytes);
                 if log_bytes > turn.log_bytes_max() * LOG_FACTOR_MAX {
-                    owned.stack.end_log("it has become too long");
+                    opened.stack.end_log("it has become too long");
                 }
-                turn.pause = (passed(owned, begun_ns) * PAUSE_FACTOR).max(PAUSE_FAILED);
+                turn.pause = (passed(opened, begun_ns) * PAUSE_FACTOR).max(PAUSE_FAILED);
             }
         }
-        turn.ended_ns = owned.clock.now_ns();
+        turn.ended_ns = opened.clock.now_ns();
     }
 }
 
-fn passed(owned: &Owned, since_ns: u64) -> Duration {
-    Duration::from_nanos(owned.clock.now_ns().saturating_sub(since_ns))
+fn passed(opened: &Opened, since_ns: u64) -> Duration {
+    Duration::from_nanos(opened.clock.now_ns().saturating_sub(since_ns))
 }
 
 /// The size of a checkpoint that is there; 0 without one.
-fn size_now(owned: &Owned) -> u64 {
-    let found = newest(&owned.settings).ok().flatten();
+fn size_now(opened: &Opened) -> u64 {
+    let found = newest(&opened.settings).ok().flatten();
     found.and_then(|found| found.place.file.metadata().ok()).map_or(0, |found| found.len())
 }
 
@@ -353,21 +354,22 @@ fn random() -> Result<u64> {
 }
 
 /// Whether a place is there, and will be.
-fn is_usable(owned: &Owned, place: &Place) -> bool {
+fn is_usable(opened: &Opened, place: &Place) -> bool {
     let Some(name) = &place.tier else { return true };
-    let tiers = owned.stack.tiers();
+    let tiers = opened.stack.tiers();
     let found = tiers.iter().find(|tier| tier.name == *name);
     found.is_some_and(|tier| tier.offline.is_none() && tier.drain.is_none()) && place.is_there()
 }
 
 /// The best place now that has room for another of this size.
-fn choose(owned: &Owned, bytes: u64) -> Result<Place> {
+fn choose(opened: &Opened, bytes: u64) -> Result<Place> {
     // As it is now: tiers come and go.
-    let settings = Settings::read(&owned.directory.settings())?.resolved(owned.directory.path())?;
-    let now = place::places(&Settings { catalog: owned.settings.catalog.clone(), ..settings });
+    let settings =
+        Settings::read(&opened.directory.settings())?.resolved(opened.directory.path())?;
+    let now = place::places(&Settings { catalog: opened.settings.catalog.clone(), ..settings });
     let mut refused = Error::new(ErrorKind::NotFound, "write a checkpoint of the catalog")
         .because("there is no directory of a tier for it");
-    for place in now.into_iter().filter(|place| is_usable(owned, place)) {
+    for place in now.into_iter().filter(|place| is_usable(opened, place)) {
         match place.make().and_then(|()| check_room(place.directory(), bytes)) {
             Ok(()) => return Ok(place),
             Err(error) => refused = error,
@@ -378,7 +380,7 @@ fn choose(owned: &Owned, bytes: u64) -> Result<Place> {
 
 /// Writes a checkpoint beside its place and puts it there when it is durable; returns its size.
 fn write(
-    owned: &Owned,
+    opened: &Opened,
     place: &Place,
     log: Option<u64>,
     is_over: &dyn Fn() -> bool,
@@ -391,7 +393,7 @@ fn write(
     let written = (|| {
         let sparing = Sparing { file: &file, directory: place.directory(), bytes: 0, is_over };
         let mut out = BufWriter::with_capacity(256 << 10, sparing);
-        let done = owned.stack.checkpoint(log, &mut out)?;
+        let done = opened.stack.checkpoint(log, &mut out)?;
         out.flush().map_err(failed)?;
         drop(out);
         file.sync_all().map_err(failed)?;
@@ -408,11 +410,11 @@ fn write(
 
 /// Writes a checkpoint to another tier in the place of one on a tier that has gone. The owner of the
 /// store begins a log with another one soon.
-pub(crate) fn leave(owned: &Owned, place: &Place) {
+pub fn leave(opened: &Opened, place: &Place) {
     let written = match place.file.exists() {
-        true => choose(owned, 0).and_then(|other| match other.file.exists() {
+        true => choose(opened, 0).and_then(|other| match other.file.exists() {
             true => Ok(()),
-            false => write(owned, &other, None, &|| false).map(drop),
+            false => write(opened, &other, None, &|| false).map(drop),
         }),
         false => Ok(()),
     };
@@ -424,6 +426,6 @@ pub(crate) fn leave(owned: &Owned, place: &Place) {
 }
 
 /// The place in a tier's directory, as it is in the configuration now.
-pub(crate) fn of_tier(settings: &Settings, name: &str) -> Option<Place> {
+pub fn of_tier(settings: &Settings, name: &str) -> Option<Place> {
     place::in_tiers(settings).into_iter().find(|place| place.tier.as_deref() == Some(name))
 }

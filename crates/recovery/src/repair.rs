@@ -16,7 +16,6 @@ use terrace_settings::{
 use terrace_stack::report::RebuildReport;
 use terrace_stack::{Parts, RebuildOptions, Saved, Stack, read_backup};
 
-use crate::Store;
 use crate::checkpoint::{self, CheckpointUsed};
 use crate::far::{self, OwnCatalog};
 
@@ -30,7 +29,7 @@ pub enum Source<'a> {
     Checkpoint,
     /// The present catalog, which is believed where it can be read.
     PresentCatalog,
-    /// A file that [`Admin::backup`](crate::Admin::backup) wrote.
+    /// A file that `terrace backup` wrote.
     Backup(&'a Path),
 }
 
@@ -45,41 +44,38 @@ pub struct Rebuilt {
     pub checkpoint: Option<CheckpointUsed>,
 }
 
-impl Store {
-    /// Makes the catalog of a store anew; the store must not be open. The old one is put aside and
-    /// stays as it was. `progress` gets the files done and their total.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` where a process has the store open, `Denied` for tiers or a backup of another store,
-    /// `Stale` for a tier that is empty or, unless `accepts_old_tiers`, older than the others,
-    /// `Unsupported` for a store without a durable catalog, `Corrupt` for a damaged backup, `NotFound`
-    /// or `Io` where a tier is missing, also where the store may otherwise be used without it.
-    /// The old catalog is in use then, as before.
-    pub fn rebuild(
-        address: &str,
-        source: Source<'_>,
-        accepts_old_tiers: bool,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Rebuilt> {
-        let directory = Directory::at(address)?;
-        check_there(&directory)?;
-        let _lock = lock(&directory)?;
-        let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
-        if !settings.keeps_catalog() {
-            return Err(Error::new(ErrorKind::Unsupported, OPERATION)
-                .because("the store has none that lasts")
-                .with("engine", &settings.catalog.engine));
-        }
-        let places = Places::of(&settings.catalog.path);
-        let bucket = far::own_catalog(&settings, directory.path())?;
-        let (report, checkpoint) =
-            build(&settings, &places, source, bucket, accepts_old_tiers, progress)?;
-        let old_catalog = places.exchange()?;
-        Ok(Rebuilt { report, old_catalog, checkpoint })
+/// Makes the catalog of a store anew; the store must not be open. The old one is put aside and
+/// stays as it was. `progress` gets the files done and their total.
+///
+/// # Errors
+///
+/// `Busy` where a process has the store open, `Denied` for tiers or a backup of another store,
+/// `Stale` for a tier that is empty or, unless `accepts_old_tiers`, older than the others,
+/// `Unsupported` for a store without a durable catalog, `Corrupt` for a damaged backup, `NotFound`
+/// or `Io` where a tier is missing, also where the store may otherwise be used without it.
+/// The old catalog is in use then, as before.
+pub fn rebuild(
+    address: &str,
+    source: Source<'_>,
+    accepts_old_tiers: bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Rebuilt> {
+    let directory = Directory::at(address)?;
+    check_there(&directory)?;
+    let _lock = lock(&directory)?;
+    let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
+    if !settings.keeps_catalog() {
+        return Err(Error::new(ErrorKind::Unsupported, OPERATION)
+            .because("the store has none that lasts")
+            .with("engine", &settings.catalog.engine));
     }
+    let places = Places::of(&settings.catalog.path);
+    let bucket = far::own_catalog(&settings, directory.path())?;
+    let (report, checkpoint) =
+        build(&settings, &places, source, bucket, accepts_old_tiers, progress)?;
+    let old_catalog = places.exchange()?;
+    Ok(Rebuilt { report, old_catalog, checkpoint })
 }
-
 /// Takes the lock; waits for an owner that ends.
 fn lock(directory: &Directory) -> Result<Lock> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -168,8 +164,8 @@ impl Places {
 }
 
 /// Puts a catalog in its place that was made anew by a process which ended before it could, where there is
-/// none.
-pub(crate) fn finish(settings: &Settings) -> Result<()> {
+/// none. Errors: `Io`.
+pub fn finish(settings: &Settings) -> Result<()> {
     match settings.keeps_catalog() {
         true => Places::of(&settings.catalog.path).finish(&settings.catalog.engine),
         false => Ok(()),

@@ -10,7 +10,11 @@ use terrace_stack::Stack;
 use terrace_stack::report::BackupReport;
 
 /// Writes a backup beside its place and puts it there when it is durable.
-pub(crate) fn write_backup(
+///
+/// # Errors
+///
+/// `Exists` where the file is there, unless `replace`; `Denied`, `NoSpace`, `Io`.
+pub fn write_backup(
     stack: &Stack,
     file: &Path,
     replace: bool,

@@ -26,7 +26,7 @@ const LOOK_BYTES: u64 = 4 << 20;
 
 /// The file of a checkpoint; those of its log are beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     pub(crate) file: PathBuf,
     /// The tier whose directory it is in.
     pub(crate) tier: Option<String>,

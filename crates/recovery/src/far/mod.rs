@@ -33,7 +33,7 @@ use terrace_stack::{
 
 use self::names::{OwnerRecord, Root, Seal, decode, encode};
 use crate::checkpoint::CheckpointUsed;
-use crate::owned::{FarCatalog, Owned};
+use crate::opened::Opened;
 
 /// How soon commits are in the log that no caller waits for.
 const LOG_TICK: Duration = Duration::from_secs(1);
@@ -77,8 +77,12 @@ pub(crate) fn tier_of(settings: &Settings) -> Option<(&str, &S3Settings)> {
 }
 
 /// The tier whose bucket has the catalog: the one that the file `owner` names while the configuration has it,
-/// so that a further bucket does not move the log; else that of [`tier_of`].
-pub(crate) fn pinned_tier_of<'a>(
+/// so that a further bucket does not move the log; else the least preferred one that is not encrypted.
+///
+/// # Errors
+///
+/// `Corrupt` for the file `owner`, `Io`.
+pub fn pinned_tier_of<'a>(
     settings: &'a Settings,
     directory: &Path,
 ) -> Result<Option<(&'a str, &'a S3Settings)>> {
@@ -88,8 +92,8 @@ pub(crate) fn pinned_tier_of<'a>(
     Ok(Some(found.unwrap_or(default)))
 }
 
-/// Why [`tier_of`] finds no tier.
-pub(crate) fn why_none(settings: &Settings) -> &'static str {
+/// Why the catalog is in no bucket.
+pub fn why_none(settings: &Settings) -> &'static str {
     if !settings.keeps_catalog() {
         "the catalog is in main memory"
     } else if settings.catalog.checkpoint.place != CheckpointPlace::Tier {
@@ -109,14 +113,14 @@ pub(crate) fn why_none(settings: &Settings) -> &'static str {
 }
 
 /// The log of an open store, and the threads that write it.
-pub(crate) struct Far {
+pub struct Far {
     inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Inner {
     // The store ends with its last user, not with this.
-    owned: Weak<Owned>,
+    opened: Weak<Opened>,
     tier: String,
     bucket: Bucket,
     owner: OwnerRecord,
@@ -228,7 +232,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The catalog of a store is in this bucket, and this directory owns it.
-pub(crate) struct Claim {
+pub struct Claim {
     tier: String,
     bucket: Bucket,
     owner: OwnerRecord,
@@ -238,7 +242,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Why the level `shared` is not given yet.
-    pub(crate) fn why_late(&self) -> Option<String> {
+    pub fn why_late(&self) -> Option<String> {
         self.place.as_ref().err().map(Error::chain)
     }
 }
@@ -250,7 +254,7 @@ impl Claim {
 ///
 /// `Denied` where another machine has taken it over, where this directory has no file `owner`, and where another
 /// store is in the bucket; errors of the service. An owner whose log cannot be read all the same is no error.
-pub(crate) fn claim(
+pub fn claim(
     settings: &Settings,
     directory: &Path,
     store_id: u128,
@@ -281,11 +285,32 @@ pub(crate) fn claim(
 }
 
 /// Refuses to read a store that another machine has taken over. A service that does not answer refuses nothing.
-pub(crate) fn check_reader(settings: &Settings, directory: &Path) -> Result<()> {
+///
+/// # Errors
+///
+/// `Denied`; `Corrupt` and `Io` for the file `owner`.
+pub fn check_reader(settings: &Settings, directory: &Path) -> Result<()> {
     let Some((_, bucket)) = pinned_tier_of(settings, directory)? else { return Ok(()) };
     match owner::own(directory)? {
         Some(own) => owner::look(&Bucket::open(bucket)?, &own),
         None => Ok(()),
+    }
+}
+
+/// Refuses to change a store that another machine has taken over.
+///
+/// # Errors
+///
+/// `Denied`, and errors of the service.
+pub fn check_owner(settings: &Settings, directory: &Path) -> Result<()> {
+    let tier = pinned_tier_of(settings, directory)?;
+    let (Some((_, bucket)), Some(own)) = (tier, owner::own(directory)?) else {
+        return Ok(());
+    };
+    match owner::other_owner(&Bucket::open(bucket)?, &own) {
+        // An earlier call has removed it.
+        Err(error) if error.kind() == ErrorKind::Stale => Ok(()),
+        other => other?.map_or(Ok(()), Err),
     }
 }
 
@@ -324,25 +349,29 @@ impl OwnCatalog {
 
 impl Far {
     /// Starts the threads, before the store is used.
-    pub(crate) fn start(owned: &Arc<Owned>, claim: Claim) -> Result<Arc<dyn FarCatalog>> {
+    ///
+    /// # Errors
+    ///
+    /// `Io` for a thread, and what the stack says of a log that goes on.
+    pub fn start(opened: &Arc<Opened>, claim: Claim) -> Result<Arc<Self>> {
         let Claim { tier, bucket, owner, place } = claim;
         let inner = Arc::new(Inner {
-            owned: Arc::downgrade(owned),
+            opened: Arc::downgrade(opened),
             tier,
             bucket,
             owner,
-            store_id: owned.stack.store_id(),
+            store_id: opened.stack.store_id(),
             writer: Mutex::default(),
             acknowledged: AtomicU64::new(0),
             turn: Mutex::default(),
             fenced: OnceLock::new(),
             is_left: AtomicBool::new(false),
-            signal: owned.stack.log_signal(),
+            signal: opened.stack.log_signal(),
             stop: Default::default(),
             said: Mutex::default(),
         });
         match place {
-            Ok(place) => inner.go_on(owned, place)?,
+            Ok(place) => inner.go_on(opened, place)?,
             // The first checkpoint reads the bucket again.
             Err(error) => inner.say(&error),
         }
@@ -351,7 +380,7 @@ impl Far {
         far.spawn("terrace-far-log", move || log.write_behind())?;
         let checkpoints = Arc::clone(&far.inner);
         far.spawn("terrace-far", move || checkpoints.write_checkpoints())?;
-        owned.stack.set_far_log(Some(Arc::clone(&far.inner) as Arc<dyn FarLog>));
+        opened.stack.set_far_log(Some(Arc::clone(&far.inner) as Arc<dyn FarLog>));
         Ok(far)
     }
 
@@ -365,57 +394,59 @@ impl Far {
     }
 }
 
-impl FarCatalog for Far {
-    fn tier(&self) -> &str {
+impl Far {
+    /// The tier in whose bucket it is.
+    pub fn tier(&self) -> &str {
         &self.inner.tier
     }
 
-    fn fenced(&self) -> Option<String> {
+    /// Why another machine owns the store now.
+    pub fn fenced(&self) -> Option<String> {
         self.inner.fenced.get().cloned()
     }
 
-    fn wait_all(&self, owned: &Owned) -> Result<()> {
+    /// Waits until a checkpoint and everything that was committed are there. Errors: those of the service.
+    pub fn wait_all(&self, opened: &Opened) -> Result<()> {
         if lock(&self.inner.turn).root.is_none() {
-            self.inner.checkpoint(owned)?;
+            self.inner.checkpoint(opened)?;
         }
-        self.inner.wait(owned.stack.last_commit())
+        self.inner.wait(opened.stack.last_commit())
     }
 
-    fn stop(&self) {
+    /// Ends the threads. Callers may still wait.
+    pub fn stop(&self) {
         *lock(&self.inner.stop.0) = true;
         self.inner.stop.1.notify_all();
         self.inner.signal.set();
-        let this = std::thread::current().id();
         for thread in lock(&self.threads).drain(..) {
-            // One of them may drop the last reference to the store: it ends by itself.
-            if thread.thread().id() != this {
-                // A panic of a thread was printed.
-                let _ = thread.join();
-            }
+            // A panic of a thread was printed.
+            let _ = thread.join();
         }
     }
 
-    fn finish(&self, owned: &Owned, is_closed: bool) {
+    /// Writes the end of the log; of a store that could not be closed, only what is left for it.
+    pub fn finish(&self, opened: &Opened, is_closed: bool) {
         if self.inner.is_left.load(Ordering::Acquire) {
             return;
         }
-        let (last, is_whole) = owned.stack.finish_log();
+        let (last, is_whole) = opened.stack.finish_log();
         let mut writer = lock(&self.inner.writer);
         let is_whole = is_whole && is_closed && writer.is_rooted;
         writer.take(self.inner.store_id, last.pieces, last.last);
         if is_whole {
-            writer.end(self.inner.store_id, owned);
+            writer.end(self.inner.store_id, opened);
         }
         if let Err(error) = self.inner.send(&mut writer) {
             self.inner.say(&error);
         }
     }
 
-    fn leave(&self, owned: &Owned) {
+    /// Ends the level `shared`, and removes what is in the bucket: the tier was removed.
+    pub fn leave(&self, opened: &Opened) {
         self.stop();
         self.inner.is_left.store(true, Ordering::Release);
-        owned.stack.set_far_log(None);
-        owned.stack.end_log("its tier is removed");
+        opened.stack.set_far_log(None);
+        opened.stack.end_log("its tier is removed");
         let _alone = (lock(&self.inner.turn), lock(&self.inner.writer));
         // The objects of a store that was taken over belong to the other machine.
         let cleared = match owner::other_owner(&self.inner.bucket, &self.inner.owner) {
@@ -446,7 +477,7 @@ impl FarLog for Inner {
             if self.acknowledged.load(Ordering::Acquire) >= ticket {
                 return Ok(());
             }
-            let Some(owned) = self.owned.upgrade() else {
+            let Some(opened) = self.opened.upgrade() else {
                 return Err(Error::new(ErrorKind::Busy, OPERATION).because("the store is closed"));
             };
             let mut writer = lock(&self.writer);
@@ -454,13 +485,13 @@ impl FarLog for Inner {
             if self.acknowledged.load(Ordering::Acquire) >= ticket {
                 return Ok(());
             }
-            self.write(&mut writer, &owned)?;
+            self.write(&mut writer, &opened)?;
             let (is_rooted, last) = (writer.is_rooted, writer.last);
             drop(writer);
-            if !is_rooted || !owned.stack.is_logged() && last < ticket {
-                self.checkpoint(&owned)?;
+            if !is_rooted || !opened.stack.is_logged() && last < ticket {
+                self.checkpoint(&opened)?;
             } else if last < ticket {
-                owned.clock.sleep(GAP);
+                opened.clock.sleep(GAP);
             }
         }
     }
@@ -488,8 +519,8 @@ impl Inner {
                 "another machine has taken the store over; nothing is served any more"
             );
         }
-        if let Some(owned) = self.owned.upgrade() {
-            owned.stack.fence(&text);
+        if let Some(opened) = self.opened.upgrade() {
+            opened.stack.fence(&text);
         }
         Error::new(ErrorKind::Denied, OPERATION).because(text)
     }
@@ -508,7 +539,7 @@ impl Inner {
     }
 
     /// Goes on behind the log of the opening before, where that was ended by its close.
-    fn go_on(&self, owned: &Owned, place: Place) -> Result<()> {
+    fn go_on(&self, opened: &Opened, place: Place) -> Result<()> {
         let mut turn = lock(&self.turn);
         let mut writer = lock(&self.writer);
         let Place { next, root, last } = place;
@@ -521,13 +552,13 @@ impl Inner {
             let tail = end.len().checked_sub(LOG_END_BYTES)?;
             let (sequence, opening) = read_log_end(&end[tail..])?;
             let is_ours = store_id == self.store_id
-                && opening == owned.stack.previous_opening()
+                && opening == opened.stack.previous_opening()
                 && format!("{:016x}", begin.log) == root.log;
             is_ours.then_some(LogPoint { log: begin.log, sequence })
         });
         turn.root = Some(root);
         if let Some(point) = point {
-            owned.stack.go_on_with_log(point)?;
+            opened.stack.go_on_with_log(point)?;
             writer.point = point;
             writer.is_rooted = true;
         }
@@ -559,8 +590,8 @@ impl Inner {
     }
 
     /// Writes what was committed; the caller has the writer.
-    fn write(&self, writer: &mut Writer, owned: &Owned) -> Result<()> {
-        let taken = owned.stack.take_log();
+    fn write(&self, writer: &mut Writer, opened: &Opened) -> Result<()> {
+        let taken = opened.stack.take_log();
         writer.take(self.store_id, taken.pieces, taken.last);
         if let Some(reason) = taken.ended {
             self.say(&Error::new(ErrorKind::Io, OPERATION).because(reason));
@@ -568,7 +599,7 @@ impl Inner {
         let sent = self.send(writer);
         if sent.is_err() && writer.queue.iter().map(Bytes::len).sum::<usize>() > WAITING_BYTES_MAX {
             // Another checkpoint has all of it.
-            owned.stack.end_log("the bucket takes nothing");
+            opened.stack.end_log("the bucket takes nothing");
             writer.queue.clear();
             writer.is_rooted = false;
         }
@@ -615,17 +646,17 @@ impl Inner {
     /// Writes commits that no caller waits for, and reads the owner object from time to time.
     fn write_behind(&self) {
         // The opening has read the owner object.
-        let mut looked_ns = self.owned.upgrade().map_or(0, |owned| owned.clock.now_ns());
+        let mut looked_ns = self.opened.upgrade().map_or(0, |opened| opened.clock.now_ns());
         while !self.pause(LOG_TICK) {
-            let Some(owned) = self.owned.upgrade() else { return };
-            let written = self.write(&mut lock(&self.writer), &owned);
+            let Some(opened) = self.opened.upgrade() else { return };
+            let written = self.write(&mut lock(&self.writer), &opened);
             if let Err(error) = written
                 && self.fenced.get().is_none()
             {
                 self.say(&error);
             }
             // Also after a write, which finds a seal: a takeover creates that after it has replaced the owner object.
-            let now_ns = owned.clock.now_ns();
+            let now_ns = opened.clock.now_ns();
             if Duration::from_nanos(now_ns.saturating_sub(looked_ns)) >= OWNER_TICK {
                 looked_ns = now_ns;
                 // Of a bucket that does not answer nothing follows.
@@ -643,12 +674,12 @@ impl Inner {
         let mut pause = Duration::ZERO;
         while !self.pause(pause) {
             pause = LOG_TICK;
-            let Some(owned) = self.owned.upgrade() else { return };
+            let Some(opened) = self.opened.upgrade() else { return };
             if self.fenced.get().is_some() {
                 return;
             }
-            if self.is_due(&owned)
-                && let Err(error) = self.checkpoint(&owned)
+            if self.is_due(&opened)
+                && let Err(error) = self.checkpoint(&opened)
             {
                 self.say(&error);
                 pause = PAUSE_FAILED;
@@ -656,21 +687,21 @@ impl Inner {
         }
     }
 
-    fn is_due(&self, owned: &Owned) -> bool {
+    fn is_due(&self, opened: &Opened) -> bool {
         let turn = lock(&self.turn);
         let writer = lock(&self.writer);
         let Some(root) = &turn.root else { return true };
         let objects = writer.next.saturating_sub(root.first);
-        !owned.stack.is_logged()
+        !opened.stack.is_logged()
             || !writer.is_rooted
             || writer.bytes > root.bytes.max(LOG_BYTES_MIN)
             || objects > LOG_OBJECTS_MAX
     }
 
     /// Writes a checkpoint, unless another thread has just done so, and removes what it replaces.
-    fn checkpoint(&self, owned: &Owned) -> Result<()> {
+    fn checkpoint(&self, opened: &Opened) -> Result<()> {
         let mut turn = lock(&self.turn);
-        if !owned.stack.is_logged() || !lock(&self.writer).is_rooted || turn.root.is_none() {
+        if !opened.stack.is_logged() || !lock(&self.writer).is_rooted || turn.root.is_none() {
             // Those that waited for the turn find it done.
         } else if !self.is_long(&turn) {
             return Ok(());
@@ -679,20 +710,20 @@ impl Inner {
         let first = {
             let mut writer = lock(&self.writer);
             self.place(&mut turn, &mut writer)?;
-            self.write(&mut writer, owned)?;
+            self.write(&mut writer, opened)?;
             writer.bytes = 0;
             writer.next
         };
         let name = names::checkpoint(self.owner.term, random()?);
         let log = random()?;
         let mut out = BufWriter::with_capacity(1 << 20, self.bucket.writer(&name)?);
-        let (_, moment) = owned.stack.checkpoint(Some(log), &mut out)?;
+        let (_, moment) = opened.stack.checkpoint(Some(log), &mut out)?;
         out.flush().map_err(|error| Error::from_io(OPERATION, error))?;
         let out =
             out.into_inner().map_err(|error| Error::from_io(OPERATION, error.into_error()))?;
         let bytes = out.finish()?;
         // The log that begins with it is written before anything is acknowledged; a seal is found here.
-        self.write(&mut lock(&self.writer), owned)?;
+        self.write(&mut lock(&self.writer), opened)?;
         let root = Root::new(name, moment.point.log, first, bytes);
         self.bucket.put(&names::root(self.owner.term), encode(&root))?;
         if let Some(old) = turn.root.replace(root) {
@@ -704,7 +735,7 @@ impl Inner {
         {
             let mut writer = lock(&self.writer);
             // It may have ended meanwhile; then the next checkpoint counts.
-            if owned.stack.is_logged_as(moment.point.log) && writer.point.log == moment.point.log {
+            if opened.stack.is_logged_as(moment.point.log) && writer.point.log == moment.point.log {
                 writer.is_rooted = true;
                 self.send(&mut writer)?;
             }
@@ -764,12 +795,12 @@ impl Writer {
     }
 
     /// Notes that the store was closed and the log is complete.
-    fn end(&mut self, store_id: u128, owned: &Owned) {
+    fn end(&mut self, store_id: u128, opened: &Opened) {
         let mut buffer = match self.queue.pop_back() {
             Some(last) => last.to_vec(),
             None => log_head(store_id, self.point),
         };
-        push_log_end(&mut buffer, self.point.sequence, owned.stack.opening());
+        push_log_end(&mut buffer, self.point.sequence, opened.stack.opening());
         self.queue.push_back(buffer.into());
     }
 }
