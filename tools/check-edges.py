@@ -44,9 +44,12 @@ EDGES = {
     "stack": ["affinity", "core", "policies", "trace"],
     "settings": ["backends", "client", "core", "policies", "stack", "trace", "transport", "wire"],
     "recovery": ["backends", "core", "fs", "settings", "stack", "transport"],
+    "admin": [
+        "client", "core", "fs", "recovery", "server", "settings", "stack", "trace", "transport",
+    ],
     "fs-client": ["client", "core", "fs"],
     "store": [
-        "backends", "client", "core", "fs", "fs-client", "recovery", "server", "settings", "stack", "trace",
+        "admin", "backends", "client", "core", "fs", "fs-client", "recovery", "server", "settings", "stack",
         "transport",
     ],
     "items": ["core", "store", "transport"],

@@ -21,7 +21,7 @@ pub use attach::attach;
 pub use directory::{Directory, sync_directory};
 pub use lock::{Holder, Lock};
 pub use made::{Made, check_new, clear_own, write_durably};
-pub use opening::{Patience, boot_id, check_there, stack_settings};
+pub use opening::{Patience, boot_id, check_there, stack_settings, trace_settings};
 pub use policy::Guest;
 pub use settings::{
     BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings, Compress,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What opening a store and repairing it have in common.
+//! What opening a store, repairing it and recording a trace of it have in common.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use terrace_core::{Access, Clock, Error, ErrorKind, Result};
 
 use crate::directory::Directory;
-use crate::settings::Settings;
+use crate::settings::{Settings, TraceSettings};
 
 /// Longest wait for an owner that starts, stops, or is a command that soon ends.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -77,6 +78,29 @@ pub fn stack_settings(settings: &Settings, access: Access) -> terrace_stack::Set
         boot_id: boot_id(),
         ..terrace_stack::Settings::default()
     }
+}
+
+/// What a stack needs to know of the trace that is configured.
+///
+/// # Errors
+///
+/// `Io` where the system has no random numbers.
+pub fn trace_settings(trace: &TraceSettings) -> Result<terrace_trace::Settings> {
+    Ok(terrace_trace::Settings {
+        directory: trace.path.clone(),
+        max_bytes: trace.max_bytes,
+        salt: if trace.hash_names { Some(salt()?) } else { None },
+        has_decisions: trace.decisions,
+    })
+}
+
+/// A number that cannot be guessed.
+fn salt() -> Result<u128> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|error| Error::from_io("draw a random number", error))?;
+    Ok(u128::from_le_bytes(bytes))
 }
 
 /// The id of this boot. Empty where the kernel does not tell; the stack then takes every opening for the same boot.

@@ -1,82 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! File systems of a store: their metadata, here or with the owner of the store.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::io::Errno;
+use terrace_admin::Alone;
 use terrace_client::{Remote, ReopenGuard};
-use terrace_core::{Access, Error, ErrorKind, Kv, Result};
+use terrace_core::{Error, ErrorKind, Kv, Result};
 use terrace_fs::{Metadata, ROOT, Request, Session, Tree, TreeOptions};
 use terrace_fs_client::RemoteFiles;
 
 use crate::Store;
 use crate::companions::{check_marks, create_over};
-use crate::owned::Owned;
 use crate::store::Side;
-use crate::trees::{MAKE, OPEN, Planted, open_tree};
-
-/// How long after a file system was opened its files may still be claimed by clients that had them
-/// open before: longer than a client needs to notice and connect again.
-const CLAIM_TIME: Duration = Duration::from_secs(90);
-
-/// The right to use a file system of an owned store without anybody else, until it is dropped.
-pub struct Alone {
-    owned: Arc<Owned>,
-    name: String,
-    tree: Arc<Tree>,
-}
-
-impl Alone {
-    /// The file system.
-    pub fn tree(&self) -> &Arc<Tree> {
-        &self.tree
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        if let Some(planted) = self.owned.trees.lock().get_mut(&self.name) {
-            planted.is_taken = false;
-        }
-    }
-}
-
-impl Owned {
-    /// A file system that others may use, too.
-    pub(crate) fn shared_tree(&self, name: &str) -> Result<Arc<Tree>> {
-        let mut trees = self.trees.lock();
-        let planted = self.plant(&mut trees, name)?;
-        if planted.is_taken {
-            let busy = Error::new(ErrorKind::Busy, "use a file system")
-                .because("the process that owns the store has it for itself alone")
-                .with("name", name);
-            return Err(self.lock.name_own(busy));
-        }
-        Ok(Arc::clone(&planted.tree))
-    }
-
-    fn plant<'a>(
-        &self,
-        trees: &'a mut HashMap<String, Planted>,
-        name: &str,
-    ) -> Result<&'a mut Planted> {
-        if self.trees.checked().as_deref() == Some(name) {
-            return Err(Error::new(ErrorKind::Busy, OPEN)
-                .because("it is being checked")
-                .with("name", name));
-        }
-        if !trees.contains_key(name) {
-            let kv = self.stack.kv(name)?;
-            let tree = open_tree(kv, &self.clock, name)?;
-            tree.await_claims(CLAIM_TIME);
-            tree.hand_on_garbage().map_err(|failure| failure.into_error(OPEN))?;
-            trees.insert(name.into(), Planted { tree, is_taken: false });
-        }
-        Ok(trees.get_mut(name).expect("it was there or was just put there"))
-    }
-}
+use crate::trees::{MAKE, OPEN};
 
 impl Store {
     /// Makes a file system in a namespace. Over several servers its names are with the first one,
@@ -156,26 +93,10 @@ impl Store {
     ///
     /// `Busy` where others use it, or the store is attached; `NotFound`, `Io`.
     pub fn files_alone(&self, name: &str) -> Result<Alone> {
-        let owned = match &self.side {
-            Side::Owned(owned) => owned.owned(),
-            Side::Attached(link) => return Err(link.busy(OPEN).with("name", name)),
-        };
-        let mut trees = owned.trees.lock();
-        let planted = owned.plant(&mut trees, name)?;
-        // The map has one; sessions of others have more.
-        if planted.is_taken || Arc::strong_count(&planted.tree) > 1 {
-            return Err(Error::new(ErrorKind::Busy, OPEN)
-                .because("others use it at the moment")
-                .with("name", name));
+        match &self.side {
+            Side::Owned(owned) => owned.owned().tree_alone(name),
+            Side::Attached(link) => Err(link.busy(OPEN).with("name", name)),
         }
-        // A client that only reads leaves it to the next one.
-        if owned.access == Access::Write {
-            planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
-        }
-        planted.is_taken = true;
-        let tree = Arc::clone(&planted.tree);
-        drop(trees);
-        Ok(Alone { owned: Arc::clone(owned), name: name.into(), tree })
     }
 }
 

@@ -3,10 +3,10 @@
 //! every version.
 
 use serde_json::Value;
+use terrace_admin::{Admin as _, Request};
 use terrace_core::{Access, Error, Result};
 use terrace_server::Call;
 
-use crate::admin::{Admin as _, Request};
 use crate::store::{Side, Store};
 
 /// A client that calls a store of this process.

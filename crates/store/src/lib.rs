@@ -5,10 +5,8 @@
 //! bytes are. [`Store::admin`] shows and steers what it does with them. One process owns a store;
 //! others that open it meanwhile work through the owner's control socket.
 
-mod admin;
 mod adopt;
 mod calibrate;
-mod check_files;
 mod companions;
 mod control;
 mod descriptors;
@@ -17,27 +15,23 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod init;
-mod membership;
+mod mend;
 mod open;
-mod owned;
 mod owner;
 mod pairs;
-mod recording;
 mod server;
 mod store;
 mod takeover;
 mod trees;
-mod visit;
 
-pub use admin::{Admin, FilesReport, Progress, Recording, Seen};
 pub use calibrate::{
     CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
 };
 pub use companions::{FilesUse, StoresSet};
 pub use descriptors::make_room_for_descriptors;
-pub use files::Alone;
 pub use server::{ServerCall, ServerReport};
 pub use store::{OpenOptions, PolicyWrapper, Store};
+pub use terrace_admin::{Admin, Alone, FilesReport, Progress, Recording, Seen};
 pub use terrace_fs::{Damage, DamageKind, Reached, TreeReport};
 pub use terrace_recovery::TakenOver;
 pub use terrace_server::{RequestsReport, Status as ServerStatus};

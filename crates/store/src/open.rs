@@ -3,23 +3,21 @@
 
 use std::sync::{Arc, Mutex};
 
+use terrace_admin::Owned;
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Failpoints, Kv, Result, SystemClock};
 use terrace_recovery::Opened;
 use terrace_recovery::far::{self, Claim};
 use terrace_settings::{
     Directory, Lock, Patience, PolicySource, Settings, Url, check_there, policy, stack_settings,
-    tiers,
+    tiers, trace_settings,
 };
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use crate::control::Link;
 use crate::descriptors::make_room_for_descriptors;
-use crate::owned::Owned;
 use crate::owner::Owner;
-use crate::recording;
 use crate::store::{OpenOptions, Side, Store};
-use crate::trees::Trees;
 
 impl Store {
     /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a
@@ -163,7 +161,7 @@ impl Ground {
             Access::Write => None,
         };
         let trace = match (&settings.trace, options.access) {
-            (Some(trace), Access::Write) => Some(recording::of(trace)?),
+            (Some(trace), Access::Write) => Some(trace_settings(trace)?),
             _ => None,
         };
         let (claim, notes) =
@@ -188,20 +186,10 @@ impl Ground {
         let stack = Stack::open(parts)?;
         let access = options.access;
         let directory = directory.clone();
-        let amending = Mutex::default();
-        let tiers = Mutex::new(tiers);
         let saving = Mutex::default();
         let clock = Arc::clone(clock);
         let opened = Opened { stack, clock, directory, access, settings, saving, lock };
-        let owned = Owned {
-            trees: Trees::default(),
-            tiers,
-            resting,
-            amending,
-            visit: Mutex::default(),
-            far: Mutex::default(),
-            opened: Arc::new(opened),
-        };
+        let owned = Owned::new(opened, tiers, resting);
         Ok((owned, claim, notes))
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use terrace_admin::Owned;
 use terrace_core::{Access, Clock, Error, ErrorKind, Persistency, Result, SystemClock};
 use terrace_recovery::checkpoint::Checkpoints;
 use terrace_recovery::far::{self, Claim, Far};
 use terrace_server::{RequestsReport, Server, Service, Status};
 
 use crate::control::{self, Offer};
-use crate::owned::Owned;
 
 /// How soon the end of [`Owner::serve`] is noticed.
 const TICK: Duration = Duration::from_millis(20);
@@ -67,15 +67,15 @@ impl Owner {
             ));
         }
         // Before anybody can change a pair: a log that goes on has to say all of them.
-        match claim.map(|claim| Far::start(&owned.opened, claim)).transpose() {
-            Ok(far) => *owned.far.lock().unwrap_or_else(PoisonError::into_inner) = far,
+        match claim.map(|claim| Far::start(owned.opened(), claim)).transpose() {
+            Ok(far) => owned.set_far(far),
             Err(error) => {
                 why_unshared = format!("the level shared is not given: {}", error.chain());
                 notes.push(why_unshared.clone());
             }
         }
         if serve && owned.access == Access::Write {
-            match if is_far { Ok(None) } else { Checkpoints::start(&owned.opened) } {
+            match if is_far { Ok(None) } else { Checkpoints::start(owned.opened()) } {
                 Ok(started) => checkpoints = started,
                 Err(error) => notes.push(format!("no checkpoints: {}", error.chain())),
             }
@@ -153,10 +153,6 @@ impl Owner {
             checkpoints.finish(&self.owned, closed.is_ok());
         }
         closed
-    }
-
-    fn far(&self) -> Option<Arc<Far>> {
-        self.owned.far.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Why another machine owns the store now.

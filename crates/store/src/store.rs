@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use terrace_admin::Admin;
 use terrace_core::{Access, Error, ErrorKind, Policy, Result};
 use terrace_server::Service;
-use terrace_settings::Url;
+use terrace_settings::{Directory, Settings, Url};
 use terrace_stack::Stack;
 
-use crate::admin::Admin;
 use crate::control::Link;
 use crate::owner::Owner;
 
@@ -93,6 +93,17 @@ impl Store {
     /// Whether an address is one of servers, not of a directory.
     pub fn is_behind_servers(address: &str) -> bool {
         Url::is_one(address)
+    }
+
+    /// Where the store at an address keeps its trace by default. Does not open it.
+    ///
+    /// # Errors
+    ///
+    /// As for the configuration in [`Store::open_with`].
+    pub fn trace_directory(address: &str) -> Result<PathBuf> {
+        let directory = Directory::at(address)?;
+        let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
+        Ok(settings.trace.map_or_else(|| directory.trace(), |trace| trace.path))
     }
 
     /// Ends an owned store: stops policy and migrations, makes everything durable and marks the

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
+use terrace_admin::{Admin, Cluster};
 use terrace_client::{Remote, RemoteKv};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Result};
 use terrace_fs_client::InUse;
 use terrace_settings::{Connected, Directory, Lock, attach};
-
-use crate::admin::{Admin, Cluster};
 
 /// A store that another process owns. Clones are the same session.
 #[derive(Clone)]

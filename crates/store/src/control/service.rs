@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use terrace_admin::{Admin as _, Owned, Request, Seen, WATCH_TICK, answer};
 use terrace_core::{Access, Backend, Kv, Result};
 use terrace_fs::Session;
 use terrace_server::{Call, Called, Caller, Kept, Openings, Service};
 use terrace_stack::{Opening, WatchFilter};
-
-use crate::admin::{Admin as _, Request, Seen, WATCH_TICK, answer};
-use crate::owned::Owned;
 
 /// How often a watcher is sent a sign of life where nothing happens.
 const WATCH_SAYS_EVERY: Duration = Duration::from_secs(1);

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use terrace_admin::Owned;
 use terrace_core::{Result, SystemClock};
 use terrace_server::{Limits, Server};
 use terrace_transport::Endpoint;
 
 use super::service::Offer;
-use crate::owned::Owned;
 
 /// Connections at once; each is a thread.
 const CONNECTIONS_MAX: usize = 256;

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Administration of a store that this process owns.
 
+mod check_files;
+mod files;
+mod membership;
+mod owned;
+mod recording;
+mod trees;
+mod visit;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +24,18 @@ use terrace_stack::report::{
 };
 use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, Tactics, WatchFilter};
 
-use super::operations::{Admin, carry_out};
-use super::reports::{FilesReport, Recording, Seen, first_places};
-use super::request::{Progress, Request, answer};
-use crate::owned::Owned;
+use crate::operations::{Admin, carry_out};
+use crate::reports::{FilesReport, Recording, Seen, first_places};
+use crate::request::{Progress, Request, answer};
+
+pub use self::files::Alone;
+pub use self::owned::Owned;
 
 /// Longest wait inside one operation; a caller that waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// How often a watcher is asked whether to go on, where nothing happens.
-pub(crate) const WATCH_TICK: Duration = Duration::from_millis(100);
+pub const WATCH_TICK: Duration = Duration::from_millis(100);
 
 #[deny(clippy::missing_trait_methods)]
 impl Admin for Arc<Owned> {

@@ -6,43 +6,43 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use terrace_core::{Access, Clock, Error, ErrorKind, Result, View};
+use terrace_core::{Access, Error, ErrorKind, Result, View};
 use terrace_recovery::Opened;
 use terrace_recovery::far::Far;
 use terrace_settings::amend::{Change, amend_file};
 use terrace_settings::policy;
-use terrace_settings::{Directory, Guest, Lock, Settings};
+use terrace_settings::{Guest, Settings};
 use terrace_stack::report::PolicyReport;
-use terrace_stack::{Stack, Tactics, Tier};
+use terrace_stack::{Tactics, Tier};
 
-use crate::trees::Trees;
+use super::trees::Trees;
 
 /// The stack's name of a policy that is not configured.
 const POLICY_NONE: &str = "none";
 
 /// A policy of another process, while it decides.
-pub(crate) struct Visit {
-    pub(crate) guest: Guest,
+pub(super) struct Visit {
+    pub(super) guest: Guest,
     /// As it was before, and is afterwards.
-    pub(crate) was_dry_run: bool,
+    pub(super) was_dry_run: bool,
 }
 
-/// An owned store.
-pub(crate) struct Owned {
+/// A store that this process owns.
+pub struct Owned {
     /// File systems that were opened.
-    pub(crate) trees: Trees,
+    pub(super) trees: Trees,
     /// For policies that are made while the store runs; by index, those that were removed too.
-    pub(crate) tiers: Mutex<Vec<Tier>>,
+    pub(super) tiers: Mutex<Vec<Tier>>,
     /// The configured policy, where nothing may be changed and none runs.
-    pub(crate) resting: Option<PolicyReport>,
+    resting: Option<PolicyReport>,
     /// The policy of another process that was let in, of which the file tells nothing.
-    pub(crate) visit: Mutex<Option<Visit>>,
+    visit: Mutex<Option<Visit>>,
     /// Held while policy or tiers are changed, so that the file tells the last change.
-    pub(crate) amending: Mutex<()>,
+    pub(super) amending: Mutex<()>,
     /// The catalog in a bucket, where it has one.
-    pub(crate) far: Mutex<Option<Arc<Far>>>,
+    far: Mutex<Option<Arc<Far>>>,
     /// The last field: it has the lock, and the next owner may come once everything else is gone.
-    pub(crate) opened: Arc<Opened>,
+    opened: Arc<Opened>,
 }
 
 impl Deref for Owned {
@@ -54,7 +54,35 @@ impl Deref for Owned {
 }
 
 impl Owned {
-    pub(crate) fn policy(&self) -> Option<PolicyReport> {
+    /// A store that was opened with these tiers. `resting` is the configured policy where none runs.
+    pub fn new(opened: Opened, tiers: Vec<Tier>, resting: Option<PolicyReport>) -> Self {
+        Self {
+            trees: Trees::default(),
+            tiers: Mutex::new(tiers),
+            resting,
+            visit: Mutex::default(),
+            amending: Mutex::default(),
+            far: Mutex::default(),
+            opened: Arc::new(opened),
+        }
+    }
+
+    /// What recovery needs of it.
+    pub fn opened(&self) -> &Arc<Opened> {
+        &self.opened
+    }
+
+    /// The catalog in a bucket, where it has one.
+    pub fn far(&self) -> Option<Arc<Far>> {
+        self.far.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes the catalog in a bucket, before the store is used.
+    pub fn set_far(&self, far: Option<Arc<Far>>) {
+        *self.far.lock().unwrap_or_else(PoisonError::into_inner) = far;
+    }
+
+    pub(super) fn policy(&self) -> Option<PolicyReport> {
         match self.access {
             Access::Read => self.resting.clone(),
             Access::Write => self.stack.policy().filter(|policy| policy.name != POLICY_NONE),
@@ -62,28 +90,28 @@ impl Owned {
     }
 
     /// Whether the policy of this guest was let in and has not been taken back.
-    pub(crate) fn is_visited_at(&self, socket: &Path) -> bool {
+    pub(super) fn is_visited_at(&self, socket: &Path) -> bool {
         self.visit().as_ref().is_some_and(|visit| visit.guest.socket == socket)
     }
 
-    pub(crate) fn visit(&self) -> MutexGuard<'_, Option<Visit>> {
+    pub(super) fn visit(&self) -> MutexGuard<'_, Option<Visit>> {
         self.visit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The policy of another process, where one decides now: not the fallback in its place.
-    pub(crate) fn running_guest(&self) -> Option<Guest> {
+    pub(super) fn running_guest(&self) -> Option<Guest> {
         let guest = self.visit().as_ref()?.guest.clone();
         self.policy().is_some_and(|now| now.name == guest.name).then_some(guest)
     }
 
     /// Notes that the policy is no longer that of another process.
-    pub(crate) fn forget_guest(&self) {
+    pub(super) fn forget_guest(&self) {
         *self.visit() = None;
     }
 
     /// Goes back from a guest to the policy of the configuration, or to none. Where another one decides
     /// by now, that stays.
-    pub(crate) fn end_guest(&self, socket: &Path) -> Result<()> {
+    pub(super) fn end_guest(&self, socket: &Path) -> Result<()> {
         self.check_writable("change the policy")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(visit) = self.visit().take_if(|visit| visit.guest.socket == socket) else {
@@ -112,12 +140,12 @@ impl Owned {
     }
 
     /// The tiers as a policy sees them that is made now.
-    pub(crate) fn view(&self) -> View {
+    pub(super) fn view(&self) -> View {
         policy::view(&self.tiers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A policy that is called as the present one is.
-    pub(crate) fn called_as_now(&self, mut tactics: Tactics) -> Tactics {
+    pub(super) fn called_as_now(&self, mut tactics: Tactics) -> Tactics {
         if let Some(configured) = &self.settings.policy {
             tactics.round_bytes = configured.round_bytes;
             tactics.call_time_max = configured.call_time_max;
@@ -132,7 +160,7 @@ impl Owned {
     }
 
     /// Changes the running policy, then the configuration: what is refused is not kept.
-    pub(crate) fn change(
+    pub(super) fn change(
         &self,
         change: &Change<'_>,
         make: impl FnOnce() -> Result<()>,
@@ -147,7 +175,8 @@ impl Owned {
         amend_file(&self.directory.settings(), change)
     }
 
-    pub(crate) fn check_writable(&self, operation: &'static str) -> Result<()> {
+    /// Refuses a change to a store that is open for reading. Errors: `Denied`.
+    pub fn check_writable(&self, operation: &'static str) -> Result<()> {
         match self.access {
             Access::Write => Ok(()),
             Access::Read => Err(Error::new(ErrorKind::Denied, operation)

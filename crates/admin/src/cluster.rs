@@ -16,15 +16,15 @@ use terrace_stack::report::{
 };
 use terrace_stack::{MoveKind, MoveTicket, WatchFilter};
 
-use super::operations::Admin;
-use super::reports::{FilesReport, Seen};
-use super::request::{Progress, Request};
+use crate::operations::Admin;
+use crate::reports::{FilesReport, Seen};
+use crate::request::{Progress, Request};
 
 /// Where the number of a server is in the number of a migration.
 const SERVER_SHIFT: u32 = 48;
 
 /// Several servers as one store.
-pub(crate) struct Cluster {
+pub struct Cluster {
     striped: Arc<Striped>,
     /// In the order of the map's members.
     remotes: Vec<Remote>,
@@ -33,27 +33,28 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Over these servers, which are the map's, in its order.
-    pub(crate) fn new(map: Map, remotes: Vec<Remote>, distribution: Distribution) -> Result<Self> {
+    /// Over these servers, which are the map's, in its order. Errors: `Invalid` for the map or the distribution.
+    pub fn new(map: Map, remotes: Vec<Remote>, distribution: Distribution) -> Result<Self> {
         let mut seed = [0; 16];
         terrace_transport::random_bytes(&mut seed)?;
         let striped = Striped::new(map, distribution, u128::from_le_bytes(seed))?;
         Ok(Self { striped: Arc::new(striped), remotes, pairs: Mutex::default() })
     }
 
-    pub(crate) fn striped(&self) -> Arc<Striped> {
+    /// Objects over all of them.
+    pub fn striped(&self) -> Arc<Striped> {
         Arc::clone(&self.striped)
     }
 
     /// All servers, with their names.
-    pub(crate) fn servers(&self) -> Vec<(&str, &Remote)> {
+    pub fn servers(&self) -> Vec<(&str, &Remote)> {
         let named = |(index, remote)| (self.name(index), remote);
         self.remotes.iter().enumerate().map(named).collect()
     }
 
     /// The pairs of a namespace: on its first home that has any, and else on the first. They stay
-    /// there when servers are added.
-    pub(crate) fn kv(&self, namespace: &str) -> Result<RemoteKv> {
+    /// there when servers are added. Errors: those of the servers.
+    pub fn kv(&self, namespace: &str) -> Result<RemoteKv> {
         let known = self.pairs().get(namespace).copied();
         let index = match known {
             Some(index) => index,
@@ -85,7 +86,7 @@ impl Cluster {
     }
 
     /// Why something cannot be asked of all servers.
-    pub(crate) fn ask_one(&self) -> Error {
+    pub fn ask_one(&self) -> Error {
         let names: Vec<_> = (0..self.remotes.len()).map(|index| self.name(index)).collect();
         Error::new(ErrorKind::Unsupported, "ask several servers at once")
             .because(format!("this is asked of one of them: {}", names.join(", ")))

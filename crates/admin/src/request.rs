@@ -13,7 +13,7 @@ use terrace_settings::policy::nanoseconds;
 use terrace_settings::{Guest, PolicySource};
 use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, WatchFilter};
 
-use super::reports::{Recording, first_places};
+use crate::reports::{Recording, first_places};
 
 /// Gets how much is done, and of how much, now and then. False ends a scrub of a store that this process owns;
 /// nothing else heeds it.
@@ -24,20 +24,20 @@ pub struct Request<'a> {
     /// The verb and the members.
     content: Value,
     /// Bytes that belong to it.
-    pub(super) body: &'a [u8],
+    pub(crate) body: &'a [u8],
     access: Access,
     is_local: bool,
 }
 
 impl<'a> Request<'a> {
     /// A request that is to be sent.
-    pub(super) fn new(operation: &str, body: &'a [u8]) -> Self {
+    pub(crate) fn new(operation: &str, body: &'a [u8]) -> Self {
         let content = json!({ "verb": operation.replace('_', "-") });
         Self { content, body, access: Access::Write, is_local: true }
     }
 
     /// The same with an argument.
-    pub(super) fn with<'b, A: Argument<'b>>(mut self, name: &str, argument: A) -> Result<Self> {
+    pub(crate) fn with<'b, A: Argument<'b>>(mut self, name: &str, argument: A) -> Result<Self> {
         match (argument.send()?, &mut self.content, A::UNIT) {
             (Value::Object(members), Value::Object(all), None) => all.extend(members),
             (value, all, unit) => all[[name, unit.unwrap_or_default()].concat()] = value,
@@ -46,18 +46,18 @@ impl<'a> Request<'a> {
     }
 
     /// Reads a request that was received. Errors: `Invalid` for what is none.
-    pub(crate) fn read(call: &Call<'a>) -> Result<Self> {
+    pub fn read(call: &Call<'a>) -> Result<Self> {
         let content = serde_json::from_slice(call.json).map_err(not_a_call)?;
         Ok(Self { content, body: call.body, access: call.access, is_local: call.is_local })
     }
 
-    /// The operation, as [`Admin`](super::Admin) names it.
-    pub(crate) fn operation(&self) -> String {
+    /// The operation, as [`Admin`](crate::Admin) names it.
+    pub fn operation(&self) -> String {
         self.content["verb"].as_str().unwrap_or_default().replace('-', "_")
     }
 
     /// An argument as it was received. Errors: `Invalid` for another type.
-    pub(crate) fn argument<'b, A: Argument<'b>>(&self, name: &str) -> Result<A::Received> {
+    pub fn argument<'b, A: Argument<'b>>(&self, name: &str) -> Result<A::Received> {
         let value = match A::UNIT {
             Some(unit) => &self.content[[name, unit].concat()],
             None => &self.content,
@@ -66,7 +66,7 @@ impl<'a> Request<'a> {
     }
 
     /// Refuses a change to a client that may only read.
-    pub(super) fn check(&self, needs: Access) -> Result<()> {
+    pub(crate) fn check(&self, needs: Access) -> Result<()> {
         if needs == Access::Write && self.access == Access::Read {
             return Err(Error::new(ErrorKind::Denied, "change the store")
                 .because("the store is open for reading only"));
@@ -75,7 +75,7 @@ impl<'a> Request<'a> {
     }
 
     /// Refuses what names files of the server's machine, or loads code there, to users of other machines.
-    pub(super) fn check_local(&self, operation: &'static str, is_here: bool) -> Result<()> {
+    pub(crate) fn check_local(&self, operation: &'static str, is_here: bool) -> Result<()> {
         if is_here && !self.is_local {
             return Err(Error::new(ErrorKind::Denied, operation).because(
                 "it concerns files of the server; run the command there, with the store's directory",
@@ -84,13 +84,13 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    pub(super) fn json(&self) -> Result<Vec<u8>> {
+    pub(crate) fn json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(&self.content).map_err(not_json)
     }
 }
 
 /// The error of a request for an operation that there is not, or with other arguments.
-pub(super) fn not_a_call(error: serde_json::Error) -> Error {
+pub(crate) fn not_a_call(error: serde_json::Error) -> Error {
     Error::invalid("serve a call", "it is not one of those there are").caused_by(error)
 }
 
@@ -99,7 +99,7 @@ fn not_json(error: serde_json::Error) -> Error {
 }
 
 /// An answer without bytes.
-pub(crate) fn answer(value: &impl Serialize) -> Result<Called> {
+pub fn answer(value: &impl Serialize) -> Result<Called> {
     let json = serde_json::to_vec(value).map_err(|error| {
         Error::new(ErrorKind::Io, "answer a call").because("no JSON").caused_by(error)
     })?;
@@ -107,7 +107,7 @@ pub(crate) fn answer(value: &impl Serialize) -> Result<Called> {
 }
 
 /// The value of an answer, or of a notice.
-pub(super) fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
     let kind = ErrorKind::Unreachable { applied: Applied::Unknown };
     serde_json::from_slice(json).map_err(|error| {
         let error = Error::new(kind, "reach the owner of the store").caused_by(error);
@@ -116,14 +116,20 @@ pub(super) fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
 }
 
 /// An argument of an operation: how it is sent, and what it is received as.
-pub(crate) trait Argument<'a>: Copy {
+pub trait Argument<'a>: Copy {
+    /// What it is received as.
     type Received;
 
     /// Ends the name of its member of a request. Without, it has no member: its own are the request's.
     const UNIT: Option<&'static str> = Some("");
 
+    /// Its value. Errors: `Invalid` for what cannot be sent.
     fn send(self) -> Result<Value>;
+
+    /// Reads a value. Errors: those of another type.
     fn receive(value: &Value) -> serde_json::Result<Self::Received>;
+
+    /// The argument of what was received.
     fn lend(received: &'a Self::Received) -> Self;
 }
 

@@ -9,35 +9,14 @@ use terrace_fs::{
     Check, Mending, Reached, TreeReport, is_recognized, number_in_place, paths, recorded_stores,
 };
 
-use crate::Store;
-use crate::admin::FilesReport;
-use crate::owned::Owned;
-use crate::store::Side;
+use super::owned::Owned;
+use crate::reports::FilesReport;
 
 const OPERATION: &str = "check a file system";
 
-impl Store {
-    /// Mends every unused file system of an owned store; what is returned is as it was
-    /// before. Of one that came from a backup or a checkpoint metadata is older than the objects are:
-    /// what has no object any more was deleted since.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` where the store is attached; what tiers and catalog say.
-    pub fn mend_files(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<FilesReport>> {
-        let owned = match &self.side {
-            Side::Owned(owned) => owned,
-            Side::Attached(link) => return Err(link.busy("mend file systems")),
-        };
-        owned.check_writable("mend file systems")?;
-        let mut entropy = [0; 32];
-        terrace_transport::random_bytes(&mut entropy)?;
-        owned.check_files(Some(Mending { entropy }), &[], progress)
-    }
-}
-
 impl Owned {
-    pub(crate) fn check_files(
+    /// Checks every file system that is not in use, or mends it. Errors: what tiers and catalog say.
+    pub fn check_files(
         &self,
         mending: Option<Mending>,
         places: &[String],

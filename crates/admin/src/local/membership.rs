@@ -9,12 +9,12 @@ use terrace_settings::amend::{self, Change};
 use terrace_settings::{Made, Settings, policy, tiers};
 use terrace_stack::{Tactics, Tier};
 
-use crate::owned::Owned;
+use super::owned::Owned;
 
 impl Owned {
     /// Adds the tier of a `[[tier]]` section. The configuration has it first: what a crash leaves
     /// is completed by the next opening. False where the tier is used from that opening on.
-    pub(crate) fn add_tier(&self, section: &str, before: Option<&str>) -> Result<bool> {
+    pub(super) fn add_tier(&self, section: &str, before: Option<&str>) -> Result<bool> {
         const OPERATION: &str = "add a tier";
         self.check_writable(OPERATION)?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ impl Owned {
 
     /// Removes a tier that holds nothing, from the store and then from the configuration: after a
     /// crash in between it is a tier that holds nothing, once more.
-    pub(crate) fn remove_tier(&self, name: &str) -> Result<()> {
+    pub(super) fn remove_tier(&self, name: &str) -> Result<()> {
         self.check_writable("remove a tier")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.directory.settings();
@@ -75,8 +75,7 @@ impl Owned {
         let place = checkpoint::of_tier(&settings.resolved(self.directory.path())?, name);
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         self.stack.remove_tier(name)?;
-        let far = self.far.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(far) = far.filter(|far| far.tier() == name) {
+        if let Some(far) = self.far().filter(|far| far.tier() == name) {
             far.leave(self);
         }
         if let Some(tier) = self.tiers.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index)
@@ -92,7 +91,7 @@ impl Owned {
     }
 
     /// The policy of a configuration over these tiers, called as the one that runs.
-    pub(crate) fn tactics(&self, settings: &Settings, tiers: &[Tier]) -> Result<Option<Tactics>> {
+    pub(super) fn tactics(&self, settings: &Settings, tiers: &[Tier]) -> Result<Option<Tactics>> {
         let Some(configured) = &settings.policy else { return Ok(None) };
         let mut tactics = policy::tactics(configured, tiers)?;
         if let Some(now) = self.policy() {

@@ -6,9 +6,9 @@ use terrace_core::Result;
 use terrace_server::Called;
 use terrace_stack::WatchFilter;
 
-use super::operations::Admin;
-use super::reports::Seen;
-use super::request::{Progress, Request, read};
+use crate::operations::Admin;
+use crate::reports::Seen;
+use crate::request::{Progress, Request, read};
 
 impl Admin for Remote {
     fn perform(&self, request: &Request<'_>, progress: Progress<'_>) -> Result<Called> {

@@ -16,9 +16,8 @@ mod remote;
 mod reports;
 mod request;
 
-pub(crate) use cluster::Cluster;
-pub(crate) use local::WATCH_TICK;
+pub use cluster::Cluster;
+pub use local::{Alone, Owned, WATCH_TICK};
 pub use operations::Admin;
 pub use reports::{FilesReport, Recording, Seen};
-pub use request::Progress;
-pub(crate) use request::{Request, answer};
+pub use request::{Progress, Request, answer};

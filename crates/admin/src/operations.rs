@@ -14,8 +14,8 @@ use terrace_stack::report::{
 };
 use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, WatchFilter};
 
-use super::reports::{FilesReport, Recording, Seen};
-use super::request::{Argument, Progress, Request, answer, not_a_call, read};
+use crate::reports::{FilesReport, Recording, Seen};
+use crate::request::{Argument, Progress, Request, answer, not_a_call, read};
 
 /// The first, or the second where the first is missing.
 macro_rules! or {
@@ -88,7 +88,7 @@ macro_rules! operations {
         }
 
         /// Carries out the operation of a request, where it is one that was declared.
-        pub(super) fn carry_out(
+        pub(crate) fn carry_out(
             admin: &dyn Admin,
             request: &Request<'_>,
             progress: Progress<'_>,
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn the_page_of_the_format_has_every_verb() {
-        let page = include_str!("../../../../docs/formats/control.md");
+        let page = include_str!("../../../docs/formats/control.md");
         let lines = include_str!("operations.rs").lines().map(str::trim);
         let declared = lines.filter_map(|line| {
             let rest = line.strip_prefix("Read fn ").or(line.strip_prefix("Write fn "))?;

@@ -13,7 +13,7 @@ use terrace_core::{Error, ErrorKind, Result};
 use terrace_settings::Guest;
 use terrace_stack::Tactics;
 
-use crate::owned::{Owned, Visit};
+use super::owned::{Owned, Visit};
 
 /// How soon the thread finds that the visit, or the store, is over.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -21,7 +21,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 impl Owned {
     /// Lets a policy in another process decide until [`Owned::end_guest`], or until that process ends.
     /// The configuration keeps its own.
-    pub(crate) fn use_guest(
+    pub(super) fn use_guest(
         self: &Arc<Self>,
         guest: &Guest,
         parameters: &[(String, String)],

@@ -29,7 +29,7 @@ pub struct Recording {
 
 impl Recording {
     /// The same for a process with another working directory.
-    pub(super) fn absolute(&self) -> Result<Self> {
+    pub(crate) fn absolute(&self) -> Result<Self> {
         let directory = self.directory.as_deref().map(absolute).transpose()?;
         Ok(Self { directory, ..self.clone() })
     }
@@ -65,7 +65,7 @@ pub struct FilesReport {
 }
 
 /// The first places of a list, each once.
-pub(super) fn first_places(all: &[String]) -> Vec<&String> {
+pub(crate) fn first_places(all: &[String]) -> Vec<&String> {
     // Where more is wrong a reader stops anyway, and a request has to fit into one frame.
     const PLACES_MAX: usize = 1000;
     let mut seen = BTreeSet::new();
