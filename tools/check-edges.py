@@ -52,6 +52,7 @@ EDGES = {
         "admin", "backends", "client", "core", "fs", "fs-client", "recovery", "server", "settings", "stack",
         "transport",
     ],
+    "calibrate": ["core", "settings", "stack", "store"],
     "items": ["core", "store", "transport"],
     "mount": ["affinity", "core", "fs", "fuse", "store"],
     "metrics": ["core", "fs", "mount", "server", "store", "transport"],
@@ -64,7 +65,7 @@ EDGES = {
         "stack", "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "client", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
+        "backends", "calibrate", "client", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
         "recovery", "replay", "server", "settings", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip

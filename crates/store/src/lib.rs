@@ -6,7 +6,6 @@
 //! others that open it meanwhile work through the owner's control socket.
 
 mod adopt;
-mod calibrate;
 mod companions;
 mod control;
 mod descriptors;
@@ -24,9 +23,6 @@ mod store;
 mod takeover;
 mod trees;
 
-pub use calibrate::{
-    CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
-};
 pub use companions::{FilesUse, StoresSet};
 pub use descriptors::make_room_for_descriptors;
 pub use server::{ServerCall, ServerReport};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use terrace_calibrate::{CalibrateOptions, Calibrated, calibrate, write_calibration};
 use terrace_core::units::{show_bytes, show_ns, show_rate};
-use terrace_store::{CalibrateOptions, Calibrated, calibrate, write_calibration};
 
 use super::{Group, Verb};
 use crate::context::Context;

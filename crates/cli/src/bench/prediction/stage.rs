@@ -10,12 +10,11 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
+use terrace_calibrate::{CalibrateOptions, calibrate, write_calibration};
 use terrace_core::{Backend, Error, Persistency};
 use terrace_replay::{Options, Population, Request, Timed, TimedReplay, Trace, read_lanes};
 use terrace_settings::Settings as StoreSettings;
-use terrace_store::{
-    CalibrateOptions, OpenOptions, PolicySource, Store, calibrate, write_calibration,
-};
+use terrace_store::{OpenOptions, PolicySource, Store};
 
 use super::Settings;
 use super::live::{play, populate};

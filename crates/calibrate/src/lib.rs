@@ -17,11 +17,12 @@ use terrace_core::units::{show_bytes, show_ns, show_rate};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Persistency, Result, SystemClock};
 use terrace_settings::amend::{Change, amend_file};
 use terrace_settings::{Directory, Lock, Settings, TierSettings, tiers};
+use terrace_stack::report::TierReport;
+use terrace_store::{OpenOptions, Store};
 
 use self::ground::{BLOCK, Ground};
 use self::measure::Measure;
 pub use self::switches::Switched;
-use crate::store::{OpenOptions, Store};
 
 const OPERATION: &str = "measure a tier";
 
@@ -413,7 +414,7 @@ fn room(address: &str) -> Result<Vec<u64>> {
     let options =
         OpenOptions { access: Access::Read, attach: false, serve: false, ..OpenOptions::default() };
     let store = Store::open_with(address, options)?;
-    let left = |tier: &crate::TierReport| {
+    let left = |tier: &TierReport| {
         let taken = tier.used_bytes
             + tier.reserved_bytes
             + tier.copy_bytes

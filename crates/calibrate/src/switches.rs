@@ -10,10 +10,10 @@ use terrace_core::{
     SystemClock,
 };
 use terrace_stack::MoveKind;
+use terrace_store::{OpenOptions, Store};
 
 use super::fit::median;
 use super::machine;
-use crate::store::{OpenOptions, Store};
 
 /// Where the objects are in the store: no namespace of an application begins like this.
 const NAMESPACE: &str = "\u{10ffff}\u{10ffff}calibrate";
