@@ -15,7 +15,8 @@ export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 # The command's own tests start it as a child, which the kernel cannot run without the emulator; those
 # of the policy host build libraries with the machine's compiler; two more start themselves.
 cargo test --locked --target "$target" -p terrace-core -p terrace-policy-abi -p terrace-backends \
-    -p terrace-testkit -p terrace-trace -p terrace-store -p terrace-fuzzing -p terrace-policy -p partdiff \
+    -p terrace-testkit -p terrace-trace -p terrace-settings -p terrace-recovery -p terrace-admin -p terrace-fs-client \
+    -p terrace-store -p terrace-calibrate -p terrace-fuzzing -p terrace-policy -p partdiff \
     --lib --tests \
     -- --skip killed_processes_lose_no_commit --skip another_process_is_attached_to
 cargo test --locked --target "$target" -p terrace-policies --lib
