@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Named for their features alone: of `reqwest`, which `object_store` uses, the one that chooses its cryptography.
 FOR_FEATURES = {"reqwest"}
 
+PATH = re.compile(r'^\s*#\[path = "([^"]+)"\]', re.M)
+
 
 def version_of(text: str | None) -> tuple[int, ...]:
     """A version as numbers; that of packages which name none comes before all."""
@@ -40,6 +42,8 @@ def unused_problems(member: dict):
     targets = [Path(target["src_path"]) for target in member["targets"]]
     # A target takes the sources in its folder; that of `build.rs` is the crate's own, so only the file counts there.
     files = {file for path in targets for file in ([path] if path.parent == folder else path.parent.rglob("*.rs"))}
+    # And those of another crate that it takes by their paths.
+    files |= {file.parent / path for file in files for path in PATH.findall(file.read_text(encoding="utf-8"))}
     text = "\n".join(file.read_text(encoding="utf-8") for file in sorted(files))
     for dependency in member["dependencies"]:
         name = (dependency["rename"] or dependency["name"]).replace("-", "_")
