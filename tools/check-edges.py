@@ -30,6 +30,7 @@ EDGES = {
     "backends": ["affinity", "core"],
     "policies": ["core", "policy-abi"],
     "testkit": ["core"],
+    "console": ["core"],
     "trace": ["core"],
     "wire": ["core"],
     "transport": ["affinity", "core"],
@@ -57,8 +58,8 @@ EDGES = {
         "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "client", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
-        "replay", "server", "source", "stack", "store", "trace", "transport", "wire",
+        "backends", "client", "console", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff",
+        "policies", "replay", "server", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip
 

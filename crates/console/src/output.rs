@@ -9,45 +9,51 @@ use serde::Serialize;
 use crate::failure::{Result, from_output};
 
 /// Standard output, buffered.
-pub(crate) struct Output {
+pub struct Output {
     writer: BufWriter<StdoutLock<'static>>,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Output {
     /// Takes standard output.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { writer: BufWriter::new(io::stdout().lock()) }
     }
 
     /// Prints a line.
-    pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
+    pub fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
         writeln!(self.writer, "{text}").map_err(from_output)
     }
 
     /// Prints a value as one line of JSON.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
+    pub fn json(&mut self, value: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(value).expect("our reports have only text keys");
         self.line(text)
     }
 
     /// Writes bytes as they are.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.writer.write_all(bytes).map_err(from_output)
     }
 
     /// Passes everything on. A verb calls it at its end, so that a failure is not lost.
-    pub(crate) fn flush(&mut self) -> Result<()> {
+    pub fn flush(&mut self) -> Result<()> {
         self.writer.flush().map_err(from_output)
     }
 }
 
 /// Whether a person reads standard output.
-pub(crate) fn is_terminal() -> bool {
+pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
 /// Shows a name without the characters that would break lines or steer a terminal.
-pub(crate) fn show_name(name: &str) -> String {
+pub fn show_name(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for character in name.chars() {
         match character {
@@ -64,12 +70,12 @@ pub(crate) fn show_name(name: &str) -> String {
 }
 
 /// Bytes that are no text, for JSON.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Quotes a word for a shell where it needs that.
-pub(crate) fn quote(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@=,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.into()
@@ -79,12 +85,12 @@ pub(crate) fn quote(word: &str) -> String {
 }
 
 /// The command that runs, as a shell reads it.
-pub(crate) fn command_line() -> String {
+pub fn command_line() -> String {
     std::env::args().map(|word| quote(&word)).collect::<Vec<_>>().join(" ")
 }
 
 /// `1 object`, `2 objects`.
-pub(crate) fn count(number: u64, noun: &str) -> String {
+pub fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }

@@ -10,11 +10,11 @@ use signal_hook::low_level::emulate_default_handler;
 use terrace_core::{Error, ErrorKind, Key};
 
 /// The result of anything a verb does.
-pub(crate) type Result<T> = std::result::Result<T, Failure>;
+pub type Result<T> = std::result::Result<T, Failure>;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// An operation failed.
     Failed(Error),
     /// A signal asked to stop; everything is tidied up.
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// The status the command ends with.
-    pub(crate) fn status(&self) -> u8 {
+    pub fn status(&self) -> u8 {
         match self {
             Failure::Failed(error) => status_of(error.kind()),
             Failure::Interrupted { signal, .. } => 128 + *signal as u8,
@@ -42,7 +42,7 @@ impl Failure {
     }
 
     /// What the caller can do about it, where it is an error.
-    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+    pub fn kind(&self) -> Option<ErrorKind> {
         match self {
             Failure::Failed(error) => Some(error.kind()),
             _ => None,
@@ -50,7 +50,7 @@ impl Failure {
     }
 
     /// Prints the failure as one line: for people, or as JSON.
-    pub(crate) fn report(&self, is_json: bool) {
+    pub fn report(&self, is_json: bool) {
         match self {
             Failure::Failed(error) => {
                 print(is_json, error.kind().word(), &error.chain());
@@ -61,7 +61,7 @@ impl Failure {
     }
 
     /// The same, naming the object that it is about.
-    pub(crate) fn about(self, key: &Key) -> Self {
+    pub fn about(self, key: &Key) -> Self {
         match self {
             Failure::Failed(error) => Failure::Failed(about(error, key)),
             other => other,
@@ -70,7 +70,7 @@ impl Failure {
 
     /// Ends the process the way the failure wants it: by the signal where there was one, so that
     /// a shell sees it.
-    pub(crate) fn exit(self) -> ExitCode {
+    pub fn exit(self) -> ExitCode {
         let status = self.status();
         let signal = match self {
             Failure::Interrupted { signal, .. } => Some(signal),
@@ -86,7 +86,7 @@ impl Failure {
 }
 
 /// Names the object that an error is about, where the store has not.
-pub(crate) fn about(error: Error, key: &Key) -> Error {
+pub fn about(error: Error, key: &Key) -> Error {
     if error.to_string().contains(key.as_str()) { error } else { error.with("key", key) }
 }
 
@@ -98,14 +98,14 @@ impl From<Error> for Failure {
 
 /// Turns an error of the local file system, which is no tier, into ours: where it has no room, that
 /// says nothing of the tiers.
-pub(crate) fn from_local(operation: &'static str, error: io::Error) -> Error {
+pub fn from_local(operation: &'static str, error: io::Error) -> Error {
     let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     let error = Error::from_io(operation, error);
     if is_full { error.because("no space left on the local disk") } else { error }
 }
 
 /// Turns a failure to write to standard output into ours.
-pub(crate) fn from_output(error: io::Error) -> Failure {
+pub fn from_output(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::ReaderGone;
     }
@@ -130,7 +130,7 @@ const STATUSES: &[(u8, &str)] = &[
 ];
 
 /// The table of exit statuses, as in every long help.
-pub(crate) fn statuses() -> String {
+pub fn statuses() -> String {
     let mut text = String::from("Exit status:\n");
     for (status, meaning) in STATUSES {
         text.push_str(&format!("  {status:<4} {meaning}\n"));
@@ -139,10 +139,10 @@ pub(crate) fn statuses() -> String {
 }
 
 /// The status of a command line that cannot be read.
-pub(crate) const STATUS_USAGE: u8 = 2;
+pub const STATUS_USAGE: u8 = 2;
 
 /// The exit status that stands for a kind of error.
-pub(crate) fn status_of(kind: ErrorKind) -> u8 {
+pub fn status_of(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Invalid => STATUS_USAGE,
         ErrorKind::NotFound => 3,
@@ -159,7 +159,7 @@ pub(crate) fn status_of(kind: ErrorKind) -> u8 {
 }
 
 /// Prints an error line. Line breaks of an inner message become spaces: one error, one line.
-pub(crate) fn print(is_json: bool, kind: &str, message: &str) {
+pub fn print(is_json: bool, kind: &str, message: &str) {
     let words: Vec<_> = message.split_whitespace().collect();
     let message = words.join(" ");
     if is_json {
@@ -170,20 +170,20 @@ pub(crate) fn print(is_json: bool, kind: &str, message: &str) {
 }
 
 /// Tells a person something that is no failure.
-pub(crate) fn note(text: &str, is_json: bool) {
+pub fn note(text: &str, is_json: bool) {
     if !is_json {
         complain(format_args!("terrace: note: {text}"));
     }
 }
 
 /// Prints a line on standard error, if anybody is there to read it.
-pub(crate) fn complain(line: impl fmt::Display) {
+pub fn complain(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Carries a command over several things on past failures: each is reported at once, and the
 /// first decides the status.
-pub(crate) struct Failures {
+pub struct Failures {
     is_json: bool,
     /// Whether what is not there was found by walking, and is gone since.
     passes_gone: bool,
@@ -192,18 +192,18 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// None so far.
-    pub(crate) fn new(is_json: bool) -> Self {
+    pub fn new(is_json: bool) -> Self {
         Self { is_json, passes_gone: false, status: None }
     }
 
     /// None so far of a command that may walk: what others remove while it does is no failure.
-    pub(crate) fn walking(is_json: bool, is_recursive: bool) -> Self {
+    pub fn walking(is_json: bool, is_recursive: bool) -> Self {
         Self { passes_gone: is_recursive, ..Self::new(is_json) }
     }
 
     /// Takes note of a result. Returns the value if there is one, and passes on what ends the
     /// whole command: a signal, or a reader that is gone.
-    pub(crate) fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+    pub fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(failure) if self.passes_gone && failure.kind() == Some(ErrorKind::NotFound) => {
@@ -219,12 +219,12 @@ impl Failures {
     }
 
     /// Tells a person something that is none.
-    pub(crate) fn tell(&self, text: &str) {
+    pub fn tell(&self, text: &str) {
         note(text, self.is_json);
     }
 
     /// The end: success if there was no failure.
-    pub(crate) fn finish(self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
         self.status.map_or(Ok(()), |status| Err(Failure::Reported(status)))
     }
 }

@@ -3,29 +3,29 @@
 
 /// Rows of cells that line up when printed. The last column is never padded.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
     right: &'static [usize],
 }
 
 impl Table {
     /// An empty table; the columns in `right` (by index) are right-aligned.
-    pub(crate) fn new(right: &'static [usize]) -> Self {
+    pub fn new(right: &'static [usize]) -> Self {
         Self { rows: Vec::new(), right }
     }
 
     /// Adds a row.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }
 
     /// Adds a row of plain words, such as the heading.
-    pub(crate) fn heading<const N: usize>(&mut self, cells: [&str; N]) {
+    pub fn heading<const N: usize>(&mut self, cells: [&str; N]) {
         self.row(cells.map(String::from));
     }
 
     /// The lines.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let column_count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max()

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const QUIET: Duration = Duration::from_secs(1);
 
 /// How far something has come. Costs nothing without a terminal.
-pub(crate) struct Progress {
+pub struct Progress {
     bar: ProgressBar,
     started: Instant,
     is_watched: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Bytes on their way; `total` where it is known.
-    pub(crate) fn bytes(what: &str, total: Option<u64>) -> Self {
+    pub fn bytes(what: &str, total: Option<u64>) -> Self {
         let with_total =
             "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
         let without = "{spinner} {msg} {decimal_bytes} {decimal_bytes_per_sec}";
@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// Things that are done one after the other.
-    pub(crate) fn items(what: &str, total: Option<u64>) -> Self {
+    pub fn items(what: &str, total: Option<u64>) -> Self {
         Self::new(what, total, "{msg} {wide_bar} {pos}/{len} {eta}", "{spinner} {msg} {pos}")
     }
 
@@ -39,25 +39,25 @@ impl Progress {
     }
 
     /// So much more is done.
-    pub(crate) fn advance(&mut self, amount: u64) {
+    pub fn advance(&mut self, amount: u64) {
         self.show();
         self.bar.inc(amount);
     }
 
     /// So much is done, of so much.
-    pub(crate) fn set(&mut self, done: u64, total: u64) {
+    pub fn set(&mut self, done: u64, total: u64) {
         self.show();
         self.bar.set_length(total);
         self.bar.set_position(done);
     }
 
     /// Changes what the bar says.
-    pub(crate) fn say(&mut self, what: String) {
+    pub fn say(&mut self, what: String) {
         self.bar.set_message(what);
     }
 
     /// Prints something else without the bar in between.
-    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
 

@@ -27,7 +27,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 /// Verbs that have nothing to tidy up do not make one: they die as usual, and the store recovers
 /// when it is next opened.
 #[derive(Clone, Debug)]
-pub(crate) struct Interrupt {
+pub struct Interrupt {
     is_set: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
     /// Whether the waiting threads were notified.
@@ -36,7 +36,7 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     /// Starts to take note.
-    pub(crate) fn watch() -> Result<Self> {
+    pub fn watch() -> Result<Self> {
         let interrupt =
             Self { is_set: Arc::default(), signal: Arc::default(), told: Arc::default() };
         interrupt.register().map_err(|error| Error::from_io("watch for signals", error))?;
@@ -78,31 +78,31 @@ impl Interrupt {
     }
 
     /// Whether a signal came.
-    pub(crate) fn is_set(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::SeqCst)
     }
 
     /// Waits until a signal comes.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         let told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = self.told.1.wait_while(told, |is_told| !*is_told);
         drop(told.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Waits for a signal, and for `longest` at most; whether one came.
-    pub(crate) fn wait_for(&self, longest: Duration) -> bool {
+    pub fn wait_for(&self, longest: Duration) -> bool {
         let told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.told.1.wait_timeout_while(told, longest, |is_told| !*is_told);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// The flag that a signal sets.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+    pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_set)
     }
 
     /// Fails once a signal came; `what` says what becomes of the work.
-    pub(crate) fn check(&self, what: &str) -> Result<()> {
+    pub fn check(&self, what: &str) -> Result<()> {
         if !self.is_set() {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl Interrupt {
     /// Waits until a descriptor can be read, at its end, or a signal came.
     ///
     /// A plain `read` would be restarted by the kernel after a signal and never return.
-    pub(crate) fn wait_readable(&self, file: impl AsFd) -> Result<()> {
+    pub fn wait_readable(&self, file: impl AsFd) -> Result<()> {
         // Short, because a signal between the check and the poll is seen only after it.
         const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         while !self.is_set() {
