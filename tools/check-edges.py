@@ -31,6 +31,7 @@ EDGES = {
     "policies": ["core", "policy-abi"],
     "testkit": ["core"],
     "console": ["core"],
+    "report": ["core"],
     "trace": ["core"],
     "wire": ["core"],
     "transport": ["affinity", "core"],
@@ -58,8 +59,8 @@ EDGES = {
         "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "client", "console", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff",
-        "policies", "replay", "server", "source", "stack", "store", "trace", "transport", "wire",
+        "backends", "client", "console", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
+        "replay", "report", "server", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ mod cached;
 mod command;
 mod context;
 mod demo;
-mod drawing;
 mod inherited;
 mod log;
 mod metrics;

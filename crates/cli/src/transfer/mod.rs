@@ -7,10 +7,11 @@ mod stored;
 pub(crate) use local::{LocalSource, LocalTarget, Stdout};
 pub(crate) use stored::{NewContent, StoredSource};
 
+use terrace_core::Buffer;
+
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
-use terrace_core::Buffer;
 
 /// Bytes moved at a time. 1 MiB: large enough that the cost of a request no longer counts on
 /// local media, small enough to react to Ctrl-C at once.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The study as a drawing: for each pair of tiers, how fast each policy lets write and read.
 
+use terrace_report::{STYLE, Scale, escape, label, push};
+
 use super::{OBJECT_BYTES, StudyRow};
 use crate::bench::Bound;
-use crate::drawing::{STYLE, Scale, escape, label, push};
 
 const WIDTH: f64 = 1040.0;
 const TOP: f64 = 70.0;
@@ -137,7 +138,7 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::tests::assert_closed;
+    use terrace_report::assert_closed;
 
     fn row(pair: &'static str, policy: &str, batch: usize, mb_per_s: f64) -> StudyRow {
         let bound = Bound { median: mb_per_s, low95: mb_per_s * 0.9, high95: mb_per_s * 1.1 };

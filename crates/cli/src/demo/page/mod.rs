@@ -5,11 +5,11 @@ mod bars;
 mod timeline;
 
 use terrace_core::units::show_bytes;
+use terrace_report::timeline::{Picture, VIEWER};
+use terrace_report::{STYLE, escape, push};
 
 use super::report::{DemoReport, Finding, RunReport, Verdict};
 use super::steps::Step;
-use crate::drawing::timeline::{Picture, VIEWER};
-use crate::drawing::{STYLE, escape, push};
 
 /// Writes the page; `next_steps` are commands that work on the store that stays.
 pub(crate) fn page(report: &DemoReport, next_steps: &[Step]) -> String {

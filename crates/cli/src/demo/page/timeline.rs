@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The picture of a run: what was seen, as the timeline takes it.
 
+use terrace_report::timeline::{Builder, CELLS_MAX, Picture, Seen, What};
+
 use crate::demo::recording::{MarkKind, ObjectRecord, Recording};
-use crate::drawing::timeline::{Builder, CELLS_MAX, Picture, Seen, What};
 
 /// The picture of a run.
 pub(super) fn picture(recording: &Recording) -> Picture {

@@ -34,44 +34,44 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A bar, with what is written above it.
 #[derive(Clone, Debug)]
-pub(crate) struct Bar {
+pub struct Bar {
     /// What it stands for.
-    pub(crate) name: String,
+    pub name: String,
     /// How long it is.
-    pub(crate) value: f64,
+    pub value: f64,
     /// Its value in words.
-    pub(crate) text: String,
+    pub text: String,
     /// Whether it is only a bound, which is drawn hollow.
-    pub(crate) is_bound: bool,
+    pub is_bound: bool,
 }
 
 /// A point with its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Point {
+pub struct Point {
     /// What it stands for.
-    pub(crate) name: String,
+    pub name: String,
     /// To the right.
-    pub(crate) x: f64,
+    pub x: f64,
     /// Up.
-    pub(crate) y: f64,
+    pub y: f64,
     /// Whether it is only a bound, which is drawn hollow.
-    pub(crate) is_bound: bool,
+    pub is_bound: bool,
 }
 
 /// An axis: what it is called, where it begins and ends, and how its values are written.
-pub(crate) struct Axis<'a> {
+pub struct Axis<'a> {
     /// What it shows, with the unit.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// The value at its beginning.
-    pub(crate) start: f64,
+    pub start: f64,
     /// The value at its end.
-    pub(crate) end: f64,
+    pub end: f64,
     /// Writes a value.
-    pub(crate) show: &'a dyn Fn(f64) -> String,
+    pub show: &'a dyn Fn(f64) -> String,
 }
 
 /// Bars below each other, each with its name above it.
-pub(crate) fn bars(title: &str, bars: &[Bar]) -> String {
+pub fn bars(title: &str, bars: &[Bar]) -> String {
     const ROW: i32 = 38;
     const NAME_MAX: usize = 38;
     let end = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
@@ -93,7 +93,7 @@ pub(crate) fn bars(title: &str, bars: &[Bar]) -> String {
 
 /// Points, and a line through those that are no bounds and that no other one of these beats in both
 /// directions: less is better.
-pub(crate) fn front(title: &str, x: &Axis<'_>, y: &Axis<'_>, points: &[Point]) -> String {
+pub fn front(title: &str, x: &Axis<'_>, y: &Axis<'_>, points: &[Point]) -> String {
     const NAMES: i32 = 176;
     const NAME_MAX: usize = 21;
     const LINE: i32 = 18;
@@ -135,7 +135,7 @@ pub(crate) fn front(title: &str, x: &Axis<'_>, y: &Axis<'_>, points: &[Point]) -
 }
 
 /// A line for each tier, by its number.
-pub(crate) fn lines(
+pub fn lines(
     title: &str,
     x: &Axis<'_>,
     y: &Axis<'_>,
@@ -151,7 +151,7 @@ pub(crate) fn lines(
 }
 
 /// Layers on one another, that of the first tier lowest, each a series of steps; and a line over them.
-pub(crate) fn stack(
+pub fn stack(
     title: &str,
     x: &Axis<'_>,
     y: &Axis<'_>,
@@ -186,7 +186,7 @@ pub(crate) fn stack(
 }
 
 /// How a tier looks in plots: for the key beside them.
-pub(crate) fn swatch(tier: usize) -> String {
+pub fn swatch(tier: usize) -> String {
     let RGBColor(red, green, blue) = TIERS[tier % TIERS.len()];
     let (on, off) = DASHES[tier % DASHES.len()];
     let dashes = if off > 0 { format!(" stroke-dasharray=\"{on} {off}\"") } else { String::new() };
@@ -289,7 +289,7 @@ fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::tests::assert_closed;
+    use crate::assert_closed;
 
     fn point(name: &str, x: f64, y: f64) -> Point {
         Point { name: name.into(), x, y, is_bound: false }

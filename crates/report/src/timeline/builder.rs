@@ -21,43 +21,53 @@ const REASONS_MAX: usize = 4096;
 const NOTES_MAX: usize = 200;
 
 /// Cells of accesses, and changes of lives, of a picture that has a page for itself.
-pub(crate) const CELLS_MAX: usize = 1 << 18;
+pub const CELLS_MAX: usize = 1 << 18;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// The object, and its segment or incarnation.
-    pub(crate) id: (u64, u32),
+    pub id: (u64, u32),
     /// When, in nanoseconds by any clock.
-    pub(crate) time_ns: u64,
-    pub(crate) what: What,
+    pub time_ns: u64,
+    /// What happened.
+    pub what: What,
     /// The place of the tier, as [`Builder::tier`] returned it.
-    pub(crate) tier: Option<usize>,
+    pub tier: Option<usize>,
     /// What it was for.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// How long the object is at least, as far as this shows.
-    pub(crate) size_bytes: u64,
+    pub size_bytes: u64,
     /// Of all that is summed up here.
-    pub(crate) latency_ns: u64,
-    pub(crate) guard_ns: u64,
-    pub(crate) stack_ns: u64,
+    pub latency_ns: u64,
+    /// Of the latency: what it waited for a migration.
+    pub guard_ns: u64,
+    /// Of the latency: what the stack itself took.
+    pub stack_ns: u64,
     /// How many of them are summed up here.
-    pub(crate) count: u64,
+    pub count: u64,
 }
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub enum What {
+    /// It was created.
     Create,
     /// It is there.
     Present,
+    /// A program opened it.
     Open,
+    /// A program closed it.
     Close,
+    /// Bytes were read.
     Read,
+    /// Bytes were written.
     Write,
     /// Read or written: the trace does not tell.
     Request,
+    /// It was cut, or made longer.
     SetLength,
+    /// It was deleted.
     Delete,
     /// The primary is on the tier from now on.
     Moved,
@@ -109,7 +119,7 @@ struct Object {
 }
 
 /// Builds a picture.
-pub(crate) struct Builder {
+pub struct Builder {
     rows: HashMap<(u64, u32), u32>,
     objects: Vec<Object>,
     names: Vec<String>,
@@ -137,7 +147,7 @@ pub(crate) struct Builder {
 
 impl Builder {
     /// A picture with at most so many cells of accesses, and so many changes of lives.
-    pub(crate) fn new(cells_max: usize) -> Self {
+    pub fn new(cells_max: usize) -> Self {
         Self {
             rows: HashMap::new(),
             objects: Vec::new(),
@@ -165,7 +175,7 @@ impl Builder {
     }
 
     /// The place of the tier with this name, which is behind those before where it is new.
-    pub(crate) fn tier(&mut self, name: &str, capacity_bytes: u64) -> usize {
+    pub fn tier(&mut self, name: &str, capacity_bytes: u64) -> usize {
         let known = self.tiers.iter().position(|tier| tier.name == name);
         known.unwrap_or_else(|| {
             let colour = self.tiers.len();
@@ -175,12 +185,12 @@ impl Builder {
     }
 
     /// Has a tier look as the one of this place usually does.
-    pub(crate) fn colour(&mut self, tier: usize, colour: usize) {
+    pub fn colour(&mut self, tier: usize, colour: usize) {
         self.tiers[tier].colour = colour;
     }
 
     /// Takes an event; `name` is called where the object is new.
-    pub(crate) fn take(&mut self, seen: &Seen, name: impl FnOnce() -> String) {
+    pub fn take(&mut self, seen: &Seen, name: impl FnOnce() -> String) {
         if seen.what == What::Refused {
             self.refused += seen.count;
             self.asked.remove(&seen.id);
@@ -227,27 +237,27 @@ impl Builder {
     }
 
     /// The reason for what was asked for with an object, for the migration that comes of it.
-    pub(crate) fn reason(&mut self, id: (u64, u32), reason: &str) {
+    pub fn reason(&mut self, id: (u64, u32), reason: &str) {
         if let Some(number) = self.reason_number(reason) {
             self.asked.insert(id, number);
         }
     }
 
     /// What a tier holds, as the store or the model counts it.
-    pub(crate) fn fill(&mut self, time_ns: u64, tier: usize, bytes: u64) {
+    pub fn fill(&mut self, time_ns: u64, tier: usize, bytes: u64) {
         self.stretch(time_ns, time_ns);
         let tier = number(Some(tier));
         self.counted.entry(tier).or_default().note(time_ns, Filled::at(bytes));
     }
 
     /// What a program did, from one time to another.
-    pub(crate) fn phase(&mut self, name: &str, start_ns: u64, end_ns: u64) {
+    pub fn phase(&mut self, name: &str, start_ns: u64, end_ns: u64) {
         self.stretch(start_ns, end_ns);
         self.phases.push((name.into(), start_ns, end_ns));
     }
 
     /// A note at a time.
-    pub(crate) fn note(&mut self, time_ns: u64, words: String) {
+    pub fn note(&mut self, time_ns: u64, words: String) {
         if self.notes.len() < NOTES_MAX {
             self.stretch(time_ns, time_ns);
             self.notes.push((time_ns, words));
@@ -257,7 +267,7 @@ impl Builder {
     }
 
     /// The picture of everything so far.
-    pub(crate) fn finish(mut self) -> Picture {
+    pub fn finish(mut self) -> Picture {
         for row in 0..self.objects.len() as u32 {
             let object = self.objects[row as usize];
             if !object.is_gone {

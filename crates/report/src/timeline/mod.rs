@@ -9,7 +9,7 @@ mod columns;
 mod course;
 mod grid;
 
-pub(crate) use builder::{Builder, CELLS_MAX, Seen, What};
+pub use builder::{Builder, CELLS_MAX, Seen, What};
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use self::grid::Level;
 use super::{escape, push};
 
 /// Draws the data in a page; once in each page. Nothing of it is visible to other scripts.
-pub(crate) const VIEWER: &str = concat!(
+pub const VIEWER: &str = concat!(
     "(() => {\n\"use strict\";\n",
     include_str!("viewer/data.js"),
     include_str!("viewer/view.js"),
@@ -44,7 +44,7 @@ const COLOURS: usize = 5;
 
 /// Kinds of marks, by their number in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mark {
+enum Mark {
     Read = 0,
     Write = 1,
     /// Read or written: the trace does not tell.
@@ -136,7 +136,7 @@ enum Source {
 }
 
 /// Everything that is drawn.
-pub(crate) struct Picture {
+pub struct Picture {
     span_ns: (u64, u64),
     events: u64,
     summed_up: u64,
@@ -163,28 +163,29 @@ pub(crate) struct Picture {
 
 impl Picture {
     /// How many events there are, those that others sum up included.
-    pub(crate) fn events(&self) -> u64 {
+    pub fn events(&self) -> u64 {
         self.events
     }
 
-    pub(crate) fn objects(&self) -> u64 {
+    /// How many objects there are.
+    pub fn objects(&self) -> u64 {
         self.objects
     }
 
     /// From the first event to the last.
-    pub(crate) fn span_ns(&self) -> (u64, u64) {
+    pub fn span_ns(&self) -> (u64, u64) {
         self.span_ns
     }
 
     /// What the finest marks sum up: a span of time in nanoseconds, and neighbouring objects. 1 and 1 where each
     /// event has its own.
-    pub(crate) fn finest(&self) -> (u64, u64) {
+    pub fn finest(&self) -> (u64, u64) {
         let level = &self.accesses[0];
         (1 << level.span_shift, 1 << level.group_shift)
     }
 
     /// For programs: what it comes to.
-    pub(crate) fn value(&self) -> Value {
+    pub fn value(&self) -> Value {
         let (span_ns, objects) = self.finest();
         json!({
             "events": self.events,
@@ -199,7 +200,7 @@ impl Picture {
     }
 
     /// A part of a page, with its data: the drawing, what it is in words, and a table of all marks.
-    pub(crate) fn html(&self, title: &str) -> String {
+    pub fn html(&self, title: &str) -> String {
         let mut html = String::new();
         // Nothing in the data can end its element.
         let data = self.data().to_string().replace('<', "\\u003c");
@@ -219,7 +220,7 @@ impl Picture {
     }
 
     /// The key to marks and colours.
-    pub(crate) fn key(&self) -> String {
+    pub fn key(&self) -> String {
         let mut html = String::from("<div class=\"key\">\n");
         let mut item = |drawing: &str, words: &str| {
             push(
@@ -281,7 +282,7 @@ impl Picture {
     }
 
     /// How to move in the drawing.
-    pub(crate) fn help() -> &'static str {
+    pub fn help() -> &'static str {
         "<p class=\"muted help\">Drag to move; Ctrl and the wheel, or the wheel alone after a click, zoom time; with Alt \
          they zoom objects, with Shift they move in time. Keys: arrows move, + and - zoom time, Page Up and Page Down zoom \
          objects, 0 shows everything. Point at a mark for what it is.</p>\n"
@@ -541,7 +542,7 @@ fn front_coded(names: &[String]) -> impl Iterator<Item = (u64, &str)> {
 }
 
 /// A number with its digits in groups of three.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What drawings share: colours, places for values, text.
+//! What pages are made of: plots, the access timeline, and what drawings share: colours, places for values, text.
+//!
+//! - [`plot`]: plots with axes, as SVG.
+//! - [`timeline`]: the life of each object in a page, with the scripts that draw it.
+//!
+//! A report is the front end's: it chooses what is shown, and its template makes a page of it.
 
-pub(crate) mod plot;
-pub(crate) mod timeline;
+pub mod plot;
+pub mod timeline;
 
 use std::fmt::Write;
 
 /// Colours and type, for pages and for drawings on their own; follows the reader's light or dark.
-pub(crate) const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = include_str!("style.css");
 
 /// Maps 0 to `end` onto a range of pixels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+pub struct Scale {
     end: f64,
     from: f64,
     to: f64,
@@ -19,17 +24,17 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// A scale up to `end`, or to 1 where there is nothing to show.
-    pub(crate) fn new(end: f64, from: f64, to: f64) -> Self {
+    pub fn new(end: f64, from: f64, to: f64) -> Self {
         Self { end: if end > 0.0 { end } else { 1.0 }, from, to }
     }
 
     /// The pixel of a value.
-    pub(crate) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         self.from + (self.to - self.from) * value / self.end
     }
 
     /// Round values, about `count` of them, from 0 on.
-    pub(crate) fn ticks(&self, count: usize) -> Vec<f64> {
+    pub fn ticks(&self, count: usize) -> Vec<f64> {
         let rough = self.end / count as f64;
         let magnitude = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
@@ -42,18 +47,18 @@ impl Scale {
 }
 
 /// Prints a tick without needless zeros.
-pub(crate) fn label(value: f64) -> String {
+pub fn label(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Adds text to a page or a drawing.
-pub(crate) fn push(target: &mut String, text: std::fmt::Arguments<'_>) {
+pub fn push(target: &mut String, text: std::fmt::Arguments<'_>) {
     target.write_fmt(text).expect("a string takes everything");
 }
 
 /// Makes text safe inside an element or an attribute.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -67,26 +72,30 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// Every element is closed, in the right order.
-    pub(crate) fn assert_closed(text: &str) {
-        let mut open = Vec::new();
-        for piece in text.split('<').skip(1) {
-            let (tag, _) = piece.split_once('>').expect("every tag ends");
-            let name = tag.split_whitespace().next().expect("every tag has a name");
-            if tag.ends_with('/') || ["!doctype", "meta"].contains(&name) {
-                continue;
-            }
-            match name.strip_prefix('/') {
-                Some(name) => assert_eq!(open.pop(), Some(name)),
-                None => open.push(name),
-            }
+/// For tests of pages: every element is closed, in the right order.
+///
+/// # Panics
+///
+/// Where that is not so.
+pub fn assert_closed(text: &str) {
+    let mut open = Vec::new();
+    for piece in text.split('<').skip(1) {
+        let (tag, _) = piece.split_once('>').expect("every tag ends");
+        let name = tag.split_whitespace().next().expect("every tag has a name");
+        if tag.ends_with('/') || ["!doctype", "meta"].contains(&name) {
+            continue;
         }
-        assert_eq!(open, Vec::<&str>::new());
+        match name.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name)),
+            None => open.push(name),
+        }
     }
+    assert_eq!(open, Vec::<&str>::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn ticks_are_round_and_inside() {
