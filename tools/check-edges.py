@@ -32,6 +32,7 @@ EDGES = {
     "testkit": ["core"],
     "console": ["core"],
     "report": ["core"],
+    "measure": ["console", "core"],
     "trace": ["core"],
     "wire": ["core"],
     "transport": ["affinity", "core"],
@@ -59,8 +60,8 @@ EDGES = {
         "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "client", "console", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
-        "replay", "report", "server", "source", "stack", "store", "trace", "transport", "wire",
+        "backends", "client", "console", "core", "fs", "fuse", "items", "measure", "metrics", "mount", "partdiff",
+        "policies", "replay", "report", "server", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip
 

@@ -10,20 +10,17 @@ use std::thread::ScopedJoinHandle;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use terrace_console::progress::Progress;
 use terrace_core::{
     Backend, Clock, Error, ErrorKind, Key, ObjectExt, Open, Persistency, Random, Result, Semantics,
     SystemClock,
 };
+use terrace_measure::sides::{Side, latencies};
+use terrace_measure::{Bound, check_stop, cpu_ns};
 
-use super::cpu_ns;
-use super::micro::block::latencies;
-use super::micro::measure::Side;
 use super::micro::place::Sides;
 use super::micro::row::{Row, row};
-use super::micro::threads::check_stop;
 use super::micro::{Keys, Kind, Place, Shape};
-use super::statistics::Bound;
-use crate::progress::Progress;
 
 /// Least and most bytes of a block of the mesh.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 33_000..=50_000;

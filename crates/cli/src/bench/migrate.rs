@@ -10,17 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use terrace_console::progress::Progress;
 use terrace_core::{
     Backend, Clock, Error, ErrorKind, Key, ObjectExt, Open, Random, Result, SystemClock, TierIndex,
 };
+use terrace_measure::blocks::GROUPS_MIN;
+use terrace_measure::{Bound, Verdict, check_stop, quantile};
 use terrace_stack::{MoveKind, Stack};
 
-use super::Verdict;
-use super::blocks::GROUPS_MIN;
-use super::micro::threads::check_stop;
 use super::place::{Scratch, fast_place, stack};
-use super::statistics::{Bound, quantile};
-use crate::progress::Progress;
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]

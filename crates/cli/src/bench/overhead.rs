@@ -6,15 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
 
 use serde::Serialize;
+use terrace_console::progress::Progress;
 use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt, Open, Result};
+use terrace_measure::blocks::{GROUPS_MIN, Samples, Step, Turn, Until, block, interleave, memory};
+use terrace_measure::{Bound, Verdict, check_stop, cpu_ns, median};
 use terrace_stack::{Stack, Tactics};
 
-use super::blocks::{GROUPS_MIN, Samples, Step, Turn, Until, block, interleave, memory};
-use super::micro::threads::check_stop;
 use super::place::{Scratch, directory, fast_place, policy_of, slow_place, stack, view_of};
-use super::statistics::{Bound, median};
-use super::{Verdict, cpu_ns};
-use crate::progress::Progress;
 
 /// What can be measured, in the order of the table.
 pub(crate) const CASES: [&str; 16] = [

@@ -15,10 +15,9 @@ use terrace_core::{
     Backend, Clock, Cursor, Error, ErrorKind, Figures, Hint, Key, ObjectExt, Op, Open, Persistency,
     Random, Request, Result, Semantics, SystemClock, TierView, View,
 };
+use terrace_measure::{Verdict, check_stop};
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
-use super::Verdict;
-use super::micro::threads::check_stop;
 use super::place::{Scratch, directory, fast_place};
 use crate::table::Table;
 

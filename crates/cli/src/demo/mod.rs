@@ -2,7 +2,6 @@
 //! `terrace demo`: the same program over the same two tiers, placed by one policy after another.
 
 mod blocks;
-mod machine;
 mod measure;
 mod page;
 mod place;
@@ -21,8 +20,8 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use terrace_core::{Clock, Error, Result, SystemClock};
+use terrace_measure::Machine;
 
-pub(crate) use machine::file_system;
 pub(crate) use slow::{Device, Given, PARALLELISM, Slow};
 pub(crate) use steps::Step;
 pub(crate) use summary::lines;
@@ -96,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<Finished> {
     let report = DemoReport {
         version: env!("CARGO_PKG_VERSION").into(),
         command: options.command.clone(),
-        machine: machine::describe(place.dir()),
+        machine: Machine::describe(place.dir()),
         simulated: stories::simulated(&options.slow),
         workload: stories::workload(&partdiff),
         verdicts: verdicts::verdicts(&runs, &blocks),

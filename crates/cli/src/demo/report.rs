@@ -2,8 +2,9 @@
 //! What the demo found: runs, verdicts, and the machine they were measured on.
 
 use serde::Serialize;
+use terrace_measure::{Machine, Ratio};
 
-use super::blocks::{Ratio, Series};
+use super::blocks::Series;
 use super::recording::Recording;
 
 /// Everything that the demo found.
@@ -27,21 +28,6 @@ pub(crate) struct DemoReport {
     pub(crate) verdicts: Vec<Verdict>,
     /// How long the demo took.
     pub(crate) elapsed_s: f64,
-}
-
-/// A machine as far as it matters for the numbers.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Machine {
-    /// The processor's name.
-    pub(crate) processor: String,
-    /// Cores that the demo may use.
-    pub(crate) cores: usize,
-    /// Main memory.
-    pub(crate) memory_bytes: u64,
-    /// The kernel's release.
-    pub(crate) kernel: String,
-    /// The file system below the store.
-    pub(crate) file_system: String,
 }
 
 /// One row of the table.

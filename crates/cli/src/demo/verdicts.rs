@@ -2,8 +2,9 @@
 //! Compares the runs with what was asked for.
 
 use terrace_core::units::show_bytes;
+use terrace_measure::{Ratio, compare, gather};
 
-use super::blocks::{BATCH, Ratio, Series, compare, gather};
+use super::blocks::{BATCH, Series};
 use super::plan::FIXED;
 use super::report::{Finding, RunReport, Verdict};
 

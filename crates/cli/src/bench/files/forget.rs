@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_measure::check_stop;
 
 use super::Place;
-use crate::bench::micro::threads::check_stop;
 
 /// A command that takes longer hangs.
 const TIME_MAX: Duration = Duration::from_secs(5 * 60);

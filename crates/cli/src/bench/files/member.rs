@@ -5,11 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_measure::shared_now_ns;
+use terrace_measure::team::{self, gone, odd};
 
 use super::order::{Answer, Order, Part};
 use crate::bench::mount::steps::failed;
-use crate::bench::shared_now_ns;
-use crate::bench::team::{self, gone, odd};
 
 /// Every so many bytes there is a number, so that a read of other bytes is detected.
 pub(super) const PAGE_BYTES: usize = 4096;

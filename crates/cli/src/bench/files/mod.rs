@@ -14,19 +14,18 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
+use terrace_console::progress::Progress;
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_measure::blocks::in_turns;
+use terrace_measure::processes::{cpu_ns, with_children};
+use terrace_measure::team::Team;
+use terrace_measure::{Bound, check_stop, median};
 
 use self::forget::forget;
 use self::names::Names;
 use self::shared::Shared;
-use super::blocks::in_turns;
-use super::micro::threads::check_stop;
 use super::mount::steps::failed;
 use super::place::Scratch;
-use super::processes::{cpu_ns, with_children};
-use super::statistics::{Bound, median};
-use super::team::Team;
-use crate::progress::Progress;
 
 pub(crate) use self::forget::numbers;
 pub(crate) use self::member::obey;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use terrace_core::{Clock, Result, SystemClock};
+use terrace_measure::check_stop;
 
 use super::{Block, Unit, Work};
-use crate::bench::micro::threads::check_stop;
 use crate::bench::mount::steps;
 
 /// Files that are made or removed in a block.

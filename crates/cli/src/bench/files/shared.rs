@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use terrace_core::Result;
+use terrace_measure::team::{Team, odd};
 
 use super::member::stamp;
 use super::order::{Answer, Order, Part, Pieces};
 use super::{Block, Unit, Work};
 use crate::bench::mount::steps::failed;
-use crate::bench::team::{Team, odd};
 
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 4 << 10;
@@ -41,7 +41,7 @@ impl<'a, 'b> Shared<'a, 'b> {
         let bytes = if is_random { SMALL } else { LARGE };
         let pieces = Pieces { bytes, size_bytes, is_random, is_write: how.contains("write") };
         let all = if is_random { pieces.count().min(SMALL_PIECES) } else { pieces.count() };
-        let processes = team.len() as u64;
+        let processes = team.processes() as u64;
         let paths: Vec<_> = directories.iter().map(|directory| directory.join("shared")).collect();
         for path in &paths {
             fill(path, size_bytes)?;
@@ -71,7 +71,7 @@ impl Work for Shared<'_, '_> {
     }
 
     fn processes(&self) -> usize {
-        self.team.len()
+        self.team.processes()
     }
 
     fn reads_what_was_written(&self) -> bool {
@@ -83,7 +83,7 @@ impl Work for Shared<'_, '_> {
     }
 
     fn run(&mut self, place: usize) -> Result<Block> {
-        let (first, step) = (self.first[place], self.team.len() as u64);
+        let (first, step) = (self.first[place], self.team.processes() as u64);
         let part = |process: usize| {
             let first = first + process as u64;
             let path = self.paths[place].clone();

@@ -3,29 +3,25 @@
 //!
 //! `docs/reference/bench.md` says what each case does and how its figures come about.
 
-pub(super) mod block;
-pub(super) mod measure;
 pub(crate) mod object;
 pub(crate) mod pairs;
 pub(super) mod picks;
 pub(super) mod place;
 mod pool;
 pub(super) mod row;
-pub(super) mod threads;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
+use terrace_console::progress::Progress;
 use terrace_core::{Atomicity, Error, Persistency, Result, Semantics};
+use terrace_measure::sides::{Effort, Subject, Threads, measure};
 
 pub(crate) use self::picks::Keys;
 pub(crate) use self::row::Row;
 
-use self::measure::{Effort, measure};
 use self::place::Sides;
-use self::threads::{Subject, Threads};
-use crate::progress::Progress;
 
 /// What a case works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

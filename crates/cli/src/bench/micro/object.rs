@@ -8,10 +8,10 @@ use terrace_core::{
     Backend, Error, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Random, Reply, Request,
     Result, Semantics,
 };
+use terrace_measure::sides::{Call, Subject};
 
 use super::picks::Picks;
 use super::pool::{Pool, Usage};
-use super::threads::{Call, Subject};
 use super::{Bounds, Part, Shape};
 
 /// What can be measured on objects, in the order of the table.

@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use terrace_core::{Error, ErrorKind, Kv, Persistency, Random, Result};
+use terrace_measure::sides::{Call, Subject};
 use terrace_stack::Stack;
 use terrace_store::Store;
 
 use super::picks::Picks;
 use super::pool::{Pool, Usage};
-use super::threads::{Call, Subject};
 use super::{Bounds, Part, Shape};
 
 /// What can be measured on pairs, in the order of the table.

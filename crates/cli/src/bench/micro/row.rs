@@ -4,13 +4,12 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use terrace_core::Persistency;
+use terrace_measure::blocks::GROUPS_MIN;
+use terrace_measure::sides::Side;
+use terrace_measure::{Bound, Verdict, file_system, median};
 
-use super::measure::Side;
 use super::picks::Keys;
 use super::{Kind, Place, Shape};
-use crate::bench::blocks::GROUPS_MIN;
-use crate::bench::statistics::{Bound, median};
-use crate::bench::{Verdict, file_system};
 
 /// What was measured of one case. Rates and CPU times are medians of the repetitions, percentiles
 /// are of all calls.

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_measure::processes::cpu_ns;
 use terrace_store::{Settings as StoreSettings, Store};
 
 use super::daemon::Daemon;
 use crate::bench::fast_place;
 use crate::bench::net::server::Served;
 use crate::bench::place::Scratch;
-use crate::bench::processes::cpu_ns;
 
 /// The tier that new files are on.
 const FAST: &str = "fast";

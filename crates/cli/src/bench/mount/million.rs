@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use terrace_console::progress::Progress;
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
 use terrace_fs::{Files, Kind, Made, ROOT, TreeOptions};
+use terrace_measure::check_stop;
+use terrace_measure::compared::{Bar, Comparison, Samples};
 use terrace_mount::{NAME_DEFAULT, Opening};
 use terrace_store::Store;
 
 use super::daemon::Daemon;
 use super::ground::Ground;
 use super::{About, Groups, Row, steps};
-use crate::bench::compared::{Bar, Comparison, Samples};
-use crate::bench::micro::threads::check_stop;
-use crate::progress::Progress;
 
 /// Mounts that are timed.
 const MOUNTS: usize = 5;

@@ -14,9 +14,8 @@ mod suites;
 use std::path::PathBuf;
 
 use serde::Serialize;
-
-use super::Verdict;
-use super::compared::{Compared, Comparison, Samples};
+use terrace_measure::Verdict;
+use terrace_measure::compared::{Compared, Comparison, Samples};
 
 /// What can be measured, in the order of the table.
 pub(crate) const ROWS: [&str; 28] = [

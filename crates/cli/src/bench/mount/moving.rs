@@ -13,13 +13,13 @@ use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use terrace_console::progress::Progress;
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_measure::check_stop;
+use terrace_measure::compared::Samples;
 
 use super::receipts::Mover;
 use super::{Settings, steps};
-use crate::bench::compared::Samples;
-use crate::bench::micro::threads::check_stop;
-use crate::progress::Progress;
 
 /// A read that takes longer counts as this long.
 const TIME_NS_MAX: u64 = 60_000_000_000;

@@ -7,7 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use terrace_console::progress::Progress;
 use terrace_core::{Error, Result};
+use terrace_measure::blocks::{Step, Turn, Until, interleave};
+use terrace_measure::check_stop;
+use terrace_measure::compared::{Bar, Comparison, Samples};
 
 use super::ground::{Ground, Side};
 use super::million::Million;
@@ -15,10 +19,6 @@ use super::moving::Moved;
 use super::receipts::Mover;
 use super::suites::Suites;
 use super::{About, Groups, ROWS, Row, Settings, moving, steps};
-use crate::bench::blocks::{Step, Turn, Until, interleave};
-use crate::bench::compared::{Bar, Comparison, Samples};
-use crate::bench::micro::threads::check_stop;
-use crate::progress::Progress;
 
 /// Files that are made or removed in one block.
 const FILES: u64 = 512;

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use rustix::fs::{Access, FallocateFlags};
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_measure::compared::{Bar, Comparison, Samples};
+use terrace_measure::{Verdict, check_stop};
 
 use super::ROWS;
 use super::foreign::{FSX, PJDFSTEST, Verdicts};
 use super::ground::{Ground, Side};
 use super::receipts::Mover;
 use super::{About, Groups, Row};
-use crate::bench::compared::{Bar, Comparison, Samples};
-use crate::bench::micro::threads::check_stop;
-use crate::bench::{Verdict, slow_place};
+use crate::bench::slow_place;
 
 /// The arguments of `cargo install`, as in `tools/setup.sh --suites`.
 const PJDFSTEST_CRATE: &str = "pjdfstest@0.2.2";

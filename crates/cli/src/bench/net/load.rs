@@ -5,8 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrace_core::{Clock, Result, SystemClock};
-
-use super::super::cpu_ns;
+use terrace_measure::cpu_ns;
 
 /// What a thread repeats; returns how many operations it did.
 pub(super) type Work<'a> = Box<dyn FnMut() -> Result<u64> + Send + 'a>;

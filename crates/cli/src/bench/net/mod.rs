@@ -8,12 +8,9 @@ mod silent;
 mod yardstick;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
-use terrace_core::Result;
-
-use super::compared::{Compared, Comparison, Samples};
+use terrace_measure::compared::{Compared, Comparison, Samples};
 
 pub(crate) use rows::{ROWS, run};
 
@@ -73,9 +70,4 @@ impl Blocks {
             level: about.level,
         }
     }
-}
-
-/// Fails once the benchmark is interrupted.
-fn check_stop(stop: &AtomicBool) -> Result<()> {
-    super::micro::threads::check_stop(stop)
 }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use terrace_client::Remote;
+use terrace_console::progress::Progress;
 use terrace_core::{Backend, Key, Kv, Object, Op, Open, Persistency, Request, Result, Semantics};
+use terrace_measure::check_stop;
+use terrace_measure::compared::{Bar, Comparison, Samples};
 use terrace_store::{Settings as StoreSettings, Store};
 use terrace_transport::Endpoint;
 
@@ -15,11 +18,9 @@ use super::load::{Sample, Work, repeat};
 use super::server::Served;
 use super::silent::{DEADLINE_S, longest_s};
 use super::yardstick::{Echo, files_of, iperf, pread};
-use super::{About, Blocks, Row, Settings, check_stop};
-use crate::bench::compared::{Bar, Comparison, Samples};
+use super::{About, Blocks, Row, Settings};
 use crate::bench::fast_place;
 use crate::bench::place::Scratch;
-use crate::progress::Progress;
 
 /// What can be measured, in the order of the table.
 pub(crate) const ROWS: [&str; 16] = [

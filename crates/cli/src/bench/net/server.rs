@@ -12,11 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use terrace_client::{Address, Options, Remote};
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_measure::processes::cpu_ns;
 use terrace_store::Store;
 use terrace_transport::{Endpoint, make_secret_file, read_secret_file};
 use terrace_wire::Secret;
-
-use crate::bench::processes::cpu_ns;
 
 /// Patient: what is measured is not how a busy machine fails.
 const DEADLINE: Duration = Duration::from_secs(60);

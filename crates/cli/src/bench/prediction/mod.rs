@@ -12,14 +12,14 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use terrace_console::progress::Progress;
 use terrace_core::Error;
+use terrace_measure::check_stop;
 
 pub(crate) use self::report::{Report, Row};
 use self::stage::{PAIRS, Pair, Stage, Worn};
 use self::workload::WORKLOADS;
-use super::micro::threads::check_stop;
 use crate::failure::Result;
-use crate::progress::Progress;
 
 /// Policies that are compared: one that moves nothing, and the kinds that move.
 pub(crate) const POLICIES: [&str; 5] = ["pinned", "lru", "heat", "write-buffer", "s3-fifo"];

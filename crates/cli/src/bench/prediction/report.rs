@@ -4,8 +4,7 @@
 use serde::Serialize;
 use terrace_replay::Timed;
 
-use crate::bench::statistics::median;
-use crate::bench::{Bound, Verdict};
+use terrace_measure::{Bound, Verdict, median};
 
 /// A workload under a policy over a pair of tiers.
 #[derive(Clone, Debug, Serialize)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
 use terrace_core::{Backend, Error, Persistency};
+use terrace_measure::check_stop;
 use terrace_replay::{Options, Population, Request, Timed, TimedReplay, Trace, read_lanes};
 use terrace_store::{
     CalibrateOptions, OpenOptions, PolicySource, Settings as StoreSettings, Store, calibrate,
@@ -22,7 +23,6 @@ use super::live::{play, populate};
 use super::report::Outcome;
 use super::workload::{FAST_BYTES, Workload};
 use crate::bench::fast_place;
-use crate::bench::micro::threads::check_stop;
 use crate::bench::place::Scratch;
 use crate::bench::study::parameters;
 use crate::failure::{Failure, Result};

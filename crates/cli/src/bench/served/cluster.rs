@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use terrace_backends::BACKENDS;
+use terrace_console::progress::Progress;
 use terrace_core::Result;
 use terrace_store::Settings as StoreSettings;
 
@@ -14,7 +15,6 @@ use super::{Clients, one};
 use crate::bench::micro::{Place, Settings};
 use crate::bench::net::server::Served;
 use crate::bench::place::Scratch;
-use crate::progress::Progress;
 
 /// Starts so many servers, measures all rows over one of them and over all, in turns, and ends
 /// them. Errors: as [`super::run`], and where a server does not come up.

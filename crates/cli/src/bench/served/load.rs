@@ -6,15 +6,14 @@ use std::sync::atomic::AtomicBool;
 use terrace_core::{
     Access, Backend, BackendExt, Error, ErrorKind, Op, Persistency, Request, Result, Semantics,
 };
+use terrace_measure::sides::{Block, Runner, ServerUse};
+use terrace_measure::team::{Team, odd};
 use terrace_store::{OpenOptions, ServerReport, Store};
 use terrace_transport::random_bytes;
 
 use super::order::{Answer, Order, Task, namespace};
-use crate::bench::micro::block::{Block, ServerUse};
-use crate::bench::micro::measure::Runner;
 use crate::bench::micro::place::bounds_of;
 use crate::bench::micro::{Planned, Shape};
-use crate::bench::team::{Team, odd};
 use crate::context::alone;
 use crate::failure::complain;
 
@@ -55,7 +54,7 @@ impl<'a> Load<'a> {
     pub(super) fn make(&mut self, planned: &Planned, clients: usize) -> Result<()> {
         let (kind, case, shape) = planned;
         self.check_level(shape)?;
-        let processes = self.team().len();
+        let processes = self.team().processes();
         let parts = processes * clients;
         let space = self.store.space()?;
         let free_bytes = space.capacity_bytes.saturating_sub(space.used_bytes);

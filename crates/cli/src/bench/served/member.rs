@@ -4,14 +4,15 @@
 use std::sync::atomic::AtomicBool;
 
 use terrace_core::{Access, Result, Semantics};
+use terrace_measure::check_stop;
+use terrace_measure::sides::{Subject, Threads};
+use terrace_measure::team::{self, Conversation, gone, odd};
 use terrace_store::Store;
 
 use super::order::{Answer, Counted, Order, Task, namespace};
 use crate::bench::micro::object::Objects;
 use crate::bench::micro::pairs::{PairCase, Stored};
-use crate::bench::micro::threads::{Subject, Threads, check_stop};
 use crate::bench::micro::{Kind, Part, Shape};
-use crate::bench::team::{self, Conversation, gone, odd};
 use crate::context::alone;
 
 /// Does what it is ordered with clients of this store.

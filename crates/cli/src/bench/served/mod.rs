@@ -12,7 +12,9 @@ mod row;
 
 use std::sync::atomic::AtomicBool;
 
+use terrace_console::progress::Progress;
 use terrace_core::Result;
+use terrace_measure::sides::{Effort, Runner, Side, measure};
 
 pub(crate) use self::cluster::run as run_cluster;
 pub(crate) use self::member::obey;
@@ -20,9 +22,7 @@ pub(crate) use self::row::Row;
 
 use self::load::Load;
 use self::row::Crew;
-use crate::bench::micro::measure::{Effort, Runner, Side, measure};
 use crate::bench::micro::{Planned, Settings, plan};
-use crate::progress::Progress;
 
 /// How many processes and clients measure.
 #[derive(Clone, Debug)]

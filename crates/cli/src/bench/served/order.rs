@@ -4,10 +4,10 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use terrace_core::Result;
+use terrace_measure::sides::{Block, latencies};
+use terrace_measure::team::odd;
 
-use crate::bench::micro::block::{Block, latencies};
 use crate::bench::micro::{Bounds, Keys, Kind};
-use crate::bench::team::odd;
 
 /// What a process is to do next.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,11 +3,10 @@
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use terrace_measure::sides::{ServerUse, Side};
+use terrace_measure::{Bound, median};
 
-use crate::bench::micro::block::ServerUse;
-use crate::bench::micro::measure::Side;
 use crate::bench::micro::{Keys, Kind, Planned};
-use crate::bench::statistics::{Bound, median};
 
 /// How many processes and clients measured it.
 #[derive(Clone, Copy, Debug)]

@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use terrace_console::progress::Progress;
 use terrace_core::{Backend, Error, ErrorKind, ObjectExt, Open, Random, Result, TierIndex};
 use terrace_stack::{MoveKind, RebuildOptions, Stack};
 
 use super::{
     Settings, Steps, anonymous_bytes, check, check_stop, expect_all, list, name, parts, seconds,
 };
-use crate::progress::Progress;
 
 /// What `terrace fsck --rebuild` does together.
 pub(super) const IN_ALL: &str = "in all";

@@ -13,14 +13,13 @@ use std::sync::atomic::AtomicBool;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use terrace_console::progress::Progress;
 use terrace_core::Result;
+use terrace_measure::sides::latencies;
+use terrace_measure::{Bound, check_stop};
 use terrace_policies::POLICIES;
 
 use self::pair::{PAIRS, Pair};
-use super::micro::block::latencies;
-use super::micro::threads::check_stop;
-use super::statistics::Bound;
-use crate::progress::Progress;
 
 /// Bytes of an object.
 pub(crate) const OBJECT_BYTES: usize = 256 << 10;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The study as a drawing: for each pair of tiers, how fast each policy lets write and read.
 
+use terrace_measure::Bound;
 use terrace_report::{STYLE, Scale, escape, label, push};
 
 use super::{OBJECT_BYTES, StudyRow};
-use crate::bench::Bound;
 
 const WIDTH: f64 = 1040.0;
 const TOP: f64 = 70.0;

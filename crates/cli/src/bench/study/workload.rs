@@ -9,12 +9,12 @@ use terrace_core::{
     Backend, Clock, Error, ErrorKind, Hint, Key, Op, Random, Reply, Request, Result, Semantics,
     SystemClock, TierView, View,
 };
+use terrace_measure::sides::latencies;
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use super::pair::Medium;
 use super::{OBJECT_BYTES, Plan, Run, Settings};
 use crate::bench::micro::Keys;
-use crate::bench::micro::block::latencies;
 use crate::bench::micro::picks::Picks;
 use crate::bench::place::Scratch;
 

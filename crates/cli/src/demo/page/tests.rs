@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The page over a recording that was made up.
 
+use terrace_measure::Machine;
 use terrace_report::assert_closed;
 
 use super::*;
 use crate::demo::recording::{
     Change, FillSample, Mark, MarkKind, MoveRecord, ObjectRecord, Phase, Recording,
 };
-use crate::demo::report::Machine;
 
 fn recording(objects: usize) -> Recording {
     let object = |index: usize| {

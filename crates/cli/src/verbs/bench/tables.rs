@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was measured, for people.
 
+use terrace_measure::compared::Compared;
+use terrace_measure::{Bound, Verdict};
+
 use crate::bench::amr::AmrRow;
 use crate::bench::micro::{Kind, Row};
 use crate::bench::study::StudyRow;
-use crate::bench::{
-    Bound, Compared, Verdict, files, migrate, mount, net, overhead, prediction, served,
-};
+use crate::bench::{files, migrate, mount, net, overhead, prediction, served};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two sides measured in turns, so that what changes on the machine meets both.
 
+use terrace_console::progress::Progress;
 use terrace_core::{Buffer, Clock, Result, SystemClock};
 
-use super::cpu_ns;
-use crate::progress::Progress;
+use crate::cpu_ns;
 
 /// Fewer groups than this support no verdict.
-pub(crate) const GROUPS_MIN: usize = 20;
+pub const GROUPS_MIN: usize = 20;
 
 /// An operation to be repeated. It gets a number that counts up, and memory to read into or write
 /// from: the same for both sides, because how fast a copy is depends on where it goes.
-pub(super) type Step<'a> = Box<dyn FnMut(u64, &mut [u8]) -> Result<()> + Send + 'a>;
+pub type Step<'a> = Box<dyn FnMut(u64, &mut [u8]) -> Result<()> + Send + 'a>;
 
 /// Memory for the steps: there already, so that none of them waits for it.
-pub(super) fn memory(bytes: usize) -> Buffer {
+pub fn memory(bytes: usize) -> Buffer {
     let mut memory = Buffer::zeroed(bytes);
     memory.fill(1);
     memory
@@ -22,7 +22,7 @@ pub(super) fn memory(bytes: usize) -> Buffer {
 
 /// How long a block lasts.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Until {
+pub enum Until {
     /// About so many nanoseconds have passed.
     TimeNs(f64),
     /// So many operations are done: for those that leave something behind, of which both sides
@@ -32,30 +32,34 @@ pub(super) enum Until {
 
 /// What the groups of a case gave, one value each, in nanoseconds per operation.
 #[derive(Default)]
-pub(super) struct Samples {
-    pub(super) raw: Vec<f64>,
-    pub(super) stack: Vec<f64>,
+pub struct Samples {
+    /// What lies below.
+    pub raw: Vec<f64>,
+    /// The stack.
+    pub stack: Vec<f64>,
     /// CPU time of the whole process while the stack was measured.
-    pub(super) stack_cpu: Vec<f64>,
+    pub stack_cpu: Vec<f64>,
 }
 
 impl Samples {
     /// The stack beside the raw backend, group by group.
-    pub(super) fn paired(&self, compare: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    pub fn paired(&self, compare: impl Fn(f64, f64) -> f64) -> Vec<f64> {
         self.raw.iter().zip(&self.stack).map(|(raw, stack)| compare(*raw, *stack)).collect()
     }
 }
 
 /// Whose turn a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub enum Turn {
+    /// Of what lies below.
     Raw,
+    /// Of the stack.
     Stack,
 }
 
 /// Measures groups of four blocks: raw, stack, stack, raw. Before each block, `prepare` does what is
 /// not measured, and can end it all.
-pub(super) fn interleave(
+pub fn interleave(
     groups: usize,
     until: Until,
     bytes: usize,
@@ -88,7 +92,7 @@ pub(super) fn interleave(
 
 /// Measures groups of two blocks of every side: of one after the other, and then in the reverse
 /// order, so that a drift meets all alike. Before the first, each has a block that is forgotten.
-pub(super) fn in_turns<B>(
+pub fn in_turns<B>(
     groups: usize,
     sides: usize,
     progress: &mut Progress,
@@ -110,19 +114,20 @@ pub(super) fn in_turns<B>(
 }
 
 /// What one block took.
-pub(super) struct Block {
+pub struct Block {
     count: u64,
     passed_ns: f64,
 }
 
 impl Block {
-    pub(super) fn per_op_ns(&self) -> f64 {
+    /// Nanoseconds of one operation, in the mean.
+    pub fn per_op_ns(&self) -> f64 {
         self.passed_ns / self.count as f64
     }
 }
 
 /// Repeats a step.
-pub(super) fn block(step: &mut Step<'_>, until: Until, buffer: &mut Buffer) -> Result<Block> {
+pub fn block(step: &mut Step<'_>, until: Until, buffer: &mut Buffer) -> Result<Block> {
     /// Operations between two looks at the clock.
     const STRIDE: u64 = 16;
     let clock = SystemClock::default();

@@ -6,13 +6,13 @@ use terrace_core::Random;
 
 /// A median with the 95 % bound of where it lies, by bootstrap.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Bound {
+pub struct Bound {
     /// The median of the samples.
-    pub(crate) median: f64,
+    pub median: f64,
     /// 2.5 % of the resampled medians lie below.
-    pub(crate) low95: f64,
+    pub low95: f64,
     /// 2.5 % of the resampled medians lie above.
-    pub(crate) high95: f64,
+    pub high95: f64,
 }
 
 /// Resamplings: enough for stable second digits of the bound.
@@ -20,7 +20,7 @@ const RESAMPLES: usize = 2000;
 
 impl Bound {
     /// The bound of the median of `samples`; there must be at least one.
-    pub(crate) fn of(samples: &[f64]) -> Self {
+    pub fn of(samples: &[f64]) -> Self {
         // Fixed, so that the same samples always give the same bound.
         let mut random = Random::new(0x7e44_ace0);
         let mut medians = Vec::with_capacity(RESAMPLES);
@@ -38,12 +38,12 @@ impl Bound {
 }
 
 /// Sorts the samples and returns the middle one.
-pub(crate) fn median(samples: &mut [f64]) -> f64 {
+pub fn median(samples: &mut [f64]) -> f64 {
     quantile(samples, 0.5)
 }
 
 /// Sorts the samples and returns the one at this share.
-pub(crate) fn quantile(samples: &mut [f64], share: f64) -> f64 {
+pub fn quantile(samples: &mut [f64], share: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples[((samples.len() - 1) as f64 * share).round() as usize]
 }

@@ -18,9 +18,9 @@ use serde::de::DeserializeOwned;
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
 use self::conversation::Said;
-use super::micro::threads::check_stop;
+use crate::check_stop;
 
-pub(super) use self::conversation::{Conversation, gone, obey, odd};
+pub use self::conversation::{Conversation, gone, obey, odd};
 
 /// How long a process may take to close what it has open, after the order to end.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const END_MAX: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(20);
 
 /// Processes that do the same at the same time. They end with this.
-pub(super) struct Team<'a> {
+pub struct Team<'a> {
     members: Vec<Member>,
     stop: &'a AtomicBool,
 }
@@ -44,11 +44,7 @@ struct Member {
 
 impl<'a> Team<'a> {
     /// Starts copies of this command that [`obey`].
-    pub(super) fn start(
-        arguments: &[&str],
-        processes: usize,
-        stop: &'a AtomicBool,
-    ) -> Result<Self> {
+    pub fn start(arguments: &[&str], processes: usize, stop: &'a AtomicBool) -> Result<Self> {
         let mut team = Self { members: Vec::new(), stop };
         for _ in 0..processes {
             team.members.push(Member::start(arguments)?);
@@ -57,7 +53,7 @@ impl<'a> Team<'a> {
     }
 
     /// How many processes there are.
-    pub(super) fn len(&self) -> usize {
+    pub fn processes(&self) -> usize {
         self.members.len()
     }
 
@@ -66,7 +62,7 @@ impl<'a> Team<'a> {
     /// # Errors
     ///
     /// The first failure that any of them reports; `Busy` once the benchmark is interrupted.
-    pub(super) fn order<O: Serialize, A: DeserializeOwned>(
+    pub fn order<O: Serialize, A: DeserializeOwned>(
         &mut self,
         order: impl Fn(usize) -> O,
     ) -> Result<Vec<A>> {

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One case on several sides, in blocks that take turns: what changes on the machine meets all.
 
+mod block;
+mod threads;
+
 use hdrhistogram::Histogram;
+use terrace_console::progress::Progress;
 use terrace_core::Result;
 
-use super::block::{Block, ServerUse, latencies};
-use crate::progress::Progress;
+pub use self::block::{Block, ServerUse, latencies};
+pub use self::threads::{Call, Subject, Threads};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::bench) struct Effort {
+pub struct Effort {
     /// Threads of a side, all together.
-    pub(in crate::bench) threads: usize,
+    pub threads: usize,
     /// Operations of one call.
-    pub(in crate::bench) batch: usize,
-    pub(in crate::bench) repetitions: usize,
+    pub batch: usize,
+    /// Blocks of each side.
+    pub repetitions: usize,
     /// Time for all blocks of all sides together.
-    pub(in crate::bench) seconds: f64,
+    pub seconds: f64,
 }
 
 /// A side that runs one block after the other: threads of this process, or other processes.
-pub(in crate::bench) trait Runner {
+pub trait Runner {
     /// Calls that each thread may make in a block.
     fn calls_max(&self) -> u64;
 
@@ -29,27 +34,34 @@ pub(in crate::bench) trait Runner {
 }
 
 /// What the blocks of one side gave.
-pub(in crate::bench) struct Side {
+pub struct Side {
     /// A value for each repetition.
-    pub(in crate::bench) ops_per_s: Vec<f64>,
+    pub ops_per_s: Vec<f64>,
     /// CPU time of the whole process, threads in the background included; one for each repetition.
-    pub(in crate::bench) cpu_us_per_op: Vec<f64>,
+    pub cpu_us_per_op: Vec<f64>,
     /// The same of all servers together.
-    pub(in crate::bench) server_cpu_us_per_op: Vec<f64>,
+    pub server_cpu_us_per_op: Vec<f64>,
     /// What each of them did in all repetitions.
-    pub(in crate::bench) servers: Vec<ServerUse>,
+    pub servers: Vec<ServerUse>,
     /// Nanoseconds of every call.
-    pub(in crate::bench) latencies_ns: Histogram<u64>,
-    pub(in crate::bench) operations: u64,
+    pub latencies_ns: Histogram<u64>,
+    /// In all repetitions.
+    pub operations: u64,
     /// Repetitions that a bound ended before their time was over.
-    pub(in crate::bench) ended_early: usize,
+    pub ended_early: usize,
     /// Calls of a thread in a second, the most seen.
     calls_per_s: f64,
 }
 
+impl Default for Side {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Side {
     /// Nothing yet.
-    pub(in crate::bench) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             ops_per_s: Vec::new(),
             cpu_us_per_op: Vec::new(),
@@ -63,7 +75,7 @@ impl Side {
     }
 
     /// Counts a repetition.
-    pub(in crate::bench) fn add(
+    pub fn add(
         &mut self,
         operations: u64,
         passed_ns: u64,
@@ -100,7 +112,7 @@ impl Side {
 
 /// Measures the sides, in this order; every repetition has a block of each, and which comes first
 /// changes.
-pub(in crate::bench) fn measure<const SIDES: usize>(
+pub fn measure<const SIDES: usize>(
     mut runners: [&mut dyn Runner; SIDES],
     effort: &Effort,
     progress: &mut Progress,

@@ -3,13 +3,12 @@
 
 use serde::Serialize;
 
-use super::Verdict;
-use super::blocks::GROUPS_MIN;
-use super::statistics::{Bound, median};
+use crate::blocks::GROUPS_MIN;
+use crate::{Bound, Verdict, median};
 
 /// What a row has to reach.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Bar {
+pub enum Bar {
     /// At least so many times the yardstick.
     Ratio(f64),
     /// At most so many times the yardstick.
@@ -34,52 +33,65 @@ impl Bar {
 
 /// What a row compares.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Comparison {
-    pub(super) row: &'static str,
-    pub(super) unit: &'static str,
-    pub(super) yardstick_is: &'static str,
-    pub(super) bar: Bar,
+pub struct Comparison {
+    /// The row's name.
+    pub row: &'static str,
+    /// That of value and yardstick.
+    pub unit: &'static str,
+    /// What the yardstick is.
+    pub yardstick_is: &'static str,
+    /// What has to be reached.
+    pub bar: Bar,
 }
 
 /// What the blocks or groups of a row gave.
 #[derive(Default)]
-pub(super) struct Samples {
-    pub(super) values: Vec<f64>,
+pub struct Samples {
+    /// One of each.
+    pub values: Vec<f64>,
     /// As many, or none where there is no yardstick.
-    pub(super) yardsticks: Vec<f64>,
+    pub yardsticks: Vec<f64>,
     /// Whether the row takes as many, however many groups are asked for: they are enough for a verdict.
-    pub(super) is_all: bool,
+    pub is_all: bool,
 }
 
 impl Samples {
     /// None yet, of a row that takes as many, however many groups are asked for.
-    pub(super) fn fixed() -> Self {
+    pub fn fixed() -> Self {
         Self { is_all: true, ..Self::default() }
     }
 }
 
 /// The part of a row that all have which are compared with a yardstick.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Compared {
-    pub(crate) row: &'static str,
-    pub(crate) unit: &'static str,
+pub struct Compared {
+    /// The row's name.
+    pub row: &'static str,
+    /// That of value and yardstick.
+    pub unit: &'static str,
     /// Median of the blocks; none where nothing was run.
-    pub(crate) value: Option<f64>,
+    pub value: Option<f64>,
     /// Median of the yardstick's blocks, in the same unit.
-    pub(crate) yardstick: Option<f64>,
-    pub(crate) yardstick_is: &'static str,
+    pub yardstick: Option<f64>,
+    /// What the yardstick is.
+    pub yardstick_is: &'static str,
     /// What the bound is of: `ratio` of value and yardstick, or `value`.
-    pub(crate) bound_of: &'static str,
-    pub(crate) low95: Option<f64>,
-    pub(crate) high95: Option<f64>,
-    pub(crate) groups: usize,
-    pub(crate) bar: String,
-    pub(crate) verdict: Verdict,
+    pub bound_of: &'static str,
+    /// The lower end of the bound.
+    pub low95: Option<f64>,
+    /// The upper end of the bound.
+    pub high95: Option<f64>,
+    /// How many blocks or groups there were.
+    pub groups: usize,
+    /// What has to be reached, in words.
+    pub bar: String,
+    /// Whether it was.
+    pub verdict: Verdict,
 }
 
 impl Samples {
     /// The figures and the verdict; there must be a value.
-    pub(super) fn compared(&self, comparison: &Comparison) -> Compared {
+    pub fn compared(&self, comparison: &Comparison) -> Compared {
         let &Comparison { row, unit, yardstick_is, bar } = comparison;
         let has_yardstick = !self.yardsticks.is_empty();
         let ratios: Vec<f64> =
@@ -113,7 +125,7 @@ impl Samples {
 
 impl Compared {
     /// A row of which nothing was run.
-    pub(super) fn not_run(comparison: &Comparison) -> Self {
+    pub fn not_run(comparison: &Comparison) -> Self {
         let &Comparison { row, unit, yardstick_is, bar } = comparison;
         Self {
             row,
@@ -131,7 +143,7 @@ impl Compared {
     }
 
     /// It in a line, printed while the others run.
-    pub(super) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let Self { row, bound_of, bar, verdict, .. } = self;
         let verdict = verdict.word();
         match (self.low95, self.high95) {

@@ -4,23 +4,30 @@
 use hdrhistogram::Histogram;
 
 /// What one block took.
-pub(in crate::bench) struct Block {
+pub struct Block {
     /// Of each thread.
-    pub(in crate::bench) calls: Vec<u64>,
+    pub calls: Vec<u64>,
     /// When the first thread began, on the clock that all processes of a machine share.
-    pub(in crate::bench) started_ns: u64,
+    pub started_ns: u64,
     /// From then until the last thread ended.
-    pub(in crate::bench) passed_ns: u64,
+    pub passed_ns: u64,
     /// Of the processes whose threads they are.
-    pub(in crate::bench) cpu_ns: u64,
-    pub(in crate::bench) latencies_ns: Histogram<u64>,
+    pub cpu_ns: u64,
+    /// Of every call.
+    pub latencies_ns: Histogram<u64>,
     /// What servers did meanwhile, where there are any; always in the same order.
-    pub(in crate::bench) servers: Vec<ServerUse>,
+    pub servers: Vec<ServerUse>,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Block {
     /// Nothing happened yet.
-    pub(in crate::bench) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             calls: Vec::new(),
             started_ns: 0,
@@ -33,7 +40,7 @@ impl Block {
 
     /// Takes in what others did at the same time: their rates are those of the time that all of
     /// them took together, and their percentiles those of all calls.
-    pub(in crate::bench) fn join(&mut self, other: &Self) {
+    pub fn join(&mut self, other: &Self) {
         if self.calls.is_empty() {
             (self.started_ns, self.passed_ns) = (other.started_ns, other.passed_ns);
         }
@@ -49,17 +56,21 @@ impl Block {
 
 /// What a server did in a while.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::bench) struct ServerUse {
-    pub(in crate::bench) name: String,
-    pub(in crate::bench) cpu_ns: u64,
-    pub(in crate::bench) operations: u64,
-    /// Of payloads.
-    pub(in crate::bench) received_bytes: u64,
-    pub(in crate::bench) sent_bytes: u64,
+pub struct ServerUse {
+    /// As the servers name it.
+    pub name: String,
+    /// CPU time, user and system.
+    pub cpu_ns: u64,
+    /// Operations that it carried out.
+    pub operations: u64,
+    /// Bytes of payloads that it received.
+    pub received_bytes: u64,
+    /// The same that it sent.
+    pub sent_bytes: u64,
 }
 
 /// An empty histogram of nanoseconds with three digits.
-pub(in crate::bench) fn latencies() -> Histogram<u64> {
+pub fn latencies() -> Histogram<u64> {
     const LONGEST_NS: u64 = 3_600_000_000_000;
     Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are legal")
 }

@@ -4,20 +4,37 @@
 use std::fs;
 use std::path::Path;
 
-use super::report::Machine;
+use serde::Serialize;
 
-/// Describes the machine and the file system below `dir`; what cannot be found reads `unknown`.
-pub(crate) fn describe(dir: &Path) -> Machine {
-    let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|text| {
-        text.strip_suffix(" kB").and_then(|number| number.trim().parse::<u64>().ok())
-    });
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-    Machine {
-        processor: field("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-        memory_bytes: memory_kib.unwrap_or(0) * 1024,
-        kernel: kernel.map_or_else(unknown, |text| text.trim().to_owned()),
-        file_system: file_system(dir),
+/// A machine as far as it matters for the numbers.
+#[derive(Debug, Default, Serialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Main memory.
+    pub memory_bytes: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The file system of the directory.
+    pub file_system: String,
+}
+
+impl Machine {
+    /// Describes the machine and the file system below `dir`; what cannot be found reads `unknown`.
+    pub fn describe(dir: &Path) -> Self {
+        let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|text| {
+            text.strip_suffix(" kB").and_then(|number| number.trim().parse::<u64>().ok())
+        });
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+        Self {
+            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory_kib.unwrap_or(0) * 1024,
+            kernel: kernel.map_or_else(unknown, |text| text.trim().to_owned()),
+            file_system: file_system(dir),
+        }
     }
 }
 
@@ -36,7 +53,7 @@ fn field(path: &str, name: &str) -> Option<String> {
 }
 
 /// The type of the file system that `dir` lies in, or `unknown`.
-pub(crate) fn file_system(dir: &Path) -> String {
+pub fn file_system(dir: &Path) -> String {
     mount_type(dir).unwrap_or_else(unknown)
 }
 

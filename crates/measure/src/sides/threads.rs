@@ -5,17 +5,17 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_core::{Clock, Result, SystemClock};
 
+use super::Runner;
 use super::block::{Block, latencies};
-use super::measure::Runner;
-use crate::bench::{cpu_ns, shared_now_ns};
+use crate::{check_stop, cpu_ns, shared_now_ns};
 
 /// What a thread repeats; it gets a number that counts up from 0 in every block.
-pub(in crate::bench) type Call<'a> = Box<dyn FnMut(u64) -> Result<()> + Send + 'a>;
+pub type Call<'a> = Box<dyn FnMut(u64) -> Result<()> + Send + 'a>;
 
 /// A case on one side: the stack, what lies below it, or a client of a server.
-pub(in crate::bench) trait Subject: Sync {
+pub trait Subject: Sync {
     /// Calls that each thread may make in a block, so that nothing is filled up.
     fn calls_max(&self) -> u64;
 
@@ -30,22 +30,24 @@ pub(in crate::bench) trait Subject: Sync {
 }
 
 /// Threads of this process: as many for each of several subjects.
-pub(in crate::bench) struct Threads<'a> {
-    pub(in crate::bench) subjects: Vec<Box<dyn Subject + 'a>>,
-    pub(in crate::bench) threads: usize,
+pub struct Threads<'a> {
+    /// What is repeated, each by threads of its own.
+    pub subjects: Vec<Box<dyn Subject + 'a>>,
+    /// Of each subject.
+    pub threads: usize,
     /// Set by an interrupt.
-    pub(in crate::bench) stop: &'a AtomicBool,
+    pub stop: &'a AtomicBool,
 }
 
 impl Threads<'_> {
     /// Makes what this many calls of each thread need. Not measured.
-    pub(in crate::bench) fn prepare(&mut self, calls: u64) -> Result<()> {
+    pub fn prepare(&mut self, calls: u64) -> Result<()> {
         self.subjects.iter_mut().try_for_each(|subject| subject.prepare(calls))
     }
 
     /// Repeats the calls of all threads until the time is over or each has made `calls_max`. They
     /// begin when `begin` returns, which is called when all are ready.
-    pub(in crate::bench) fn run(
+    pub fn run(
         &self,
         calls_max: u64,
         block_ns: u64,
@@ -86,7 +88,7 @@ impl Threads<'_> {
     }
 
     /// Checks what so many calls of each thread have made and takes it away. Not measured.
-    pub(in crate::bench) fn clean(&mut self, calls: &[u64]) -> Result<()> {
+    pub fn clean(&mut self, calls: &[u64]) -> Result<()> {
         let mut of_subjects = self.subjects.iter_mut().zip(calls.chunks(self.threads));
         of_subjects.try_for_each(|(subject, calls)| subject.clean(calls))
     }
@@ -104,14 +106,6 @@ impl Runner for Threads<'_> {
         check_stop(self.stop)?;
         Ok(block)
     }
-}
-
-/// Fails once the benchmark is interrupted.
-pub(in crate::bench) fn check_stop(stop: &AtomicBool) -> Result<()> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(Error::new(ErrorKind::Busy, "run the benchmark").because("it was interrupted"));
-    }
-    Ok(())
 }
 
 fn repeat(mut call: Call<'_>, calls_max: u64, block_ns: u64, stop: &AtomicBool) -> Result<Block> {
@@ -135,9 +129,11 @@ fn repeat(mut call: Call<'_>, calls_max: u64, block_ns: u64, stop: &AtomicBool) 
 mod tests {
     use std::sync::atomic::AtomicU64;
 
+    use terrace_console::progress::Progress;
+    use terrace_core::{Error, ErrorKind};
+
     use super::*;
-    use crate::bench::micro::measure::{Effort, measure};
-    use crate::progress::Progress;
+    use crate::sides::{Effort, measure};
 
     fn threads<'a>(counted: &'a mut Counted, stop: &'a AtomicBool) -> Threads<'a> {
         Threads { subjects: vec![Box::new(counted)], threads: 2, stop }

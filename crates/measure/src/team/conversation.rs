@@ -10,7 +10,7 @@ use terrace_core::{Error, ErrorKind, Result};
 
 /// Carries out what comes on standard input, until there are no more orders. A failure is reported,
 /// too, and ends it.
-pub(in crate::bench) fn obey(carry_out: impl FnOnce(&mut Conversation) -> Result<()>) {
+pub fn obey(carry_out: impl FnOnce(&mut Conversation) -> Result<()>) {
     let mut conversation = Conversation { input: stdin().lock() };
     // The one that gives the orders may be killed while a block runs.
     let told = set_parent_process_death_signal(Some(Signal::TERM))
@@ -50,13 +50,13 @@ impl Failed {
 }
 
 /// With the process that gives the orders.
-pub(in crate::bench) struct Conversation {
+pub struct Conversation {
     input: StdinLock<'static>,
 }
 
 impl Conversation {
     /// The next order; none where there will be no more.
-    pub(in crate::bench) fn hear<O: DeserializeOwned>(&mut self) -> Result<Option<O>> {
+    pub fn hear<O: DeserializeOwned>(&mut self) -> Result<Option<O>> {
         let mut line = String::new();
         let count = self
             .input
@@ -69,14 +69,14 @@ impl Conversation {
     }
 
     /// Waits for an order of this kind.
-    pub(in crate::bench) fn expect<O: DeserializeOwned>(&mut self, order: &O) -> Result<()> {
+    pub fn expect<O: DeserializeOwned>(&mut self, order: &O) -> Result<()> {
         let heard: O = self.hear()?.ok_or_else(gone)?;
         let is_it = std::mem::discriminant(&heard) == std::mem::discriminant(order);
         if is_it { Ok(()) } else { Err(odd("another order is due")) }
     }
 
     /// Answers.
-    pub(in crate::bench) fn say(&mut self, answer: &impl Serialize) -> Result<()> {
+    pub fn say(&mut self, answer: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(answer).map_err(|error| odd("JSON").caused_by(error))?;
         let mut output = stdout().lock();
         writeln!(output, "{line}")
@@ -86,14 +86,14 @@ impl Conversation {
 }
 
 /// An order or an answer that is not expected.
-pub(in crate::bench) fn odd(what: &str) -> Error {
+pub fn odd(what: &str) -> Error {
     Error::new(ErrorKind::Io, "run the benchmark")
         .because("its processes do not understand each other")
         .with("odd", what)
 }
 
 /// No order where one is due.
-pub(in crate::bench) fn gone() -> Error {
+pub fn gone() -> Error {
     Error::new(ErrorKind::Io, "run the benchmark")
         .because("the process that gives the orders has ended")
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// These processes, and all that they have started and that run.
-pub(super) fn with_children(processes: &[u32]) -> Vec<u32> {
+pub fn with_children(processes: &[u32]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let running = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -27,7 +27,7 @@ pub(super) fn with_children(processes: &[u32]) -> Vec<u32> {
 }
 
 /// CPU time of processes so far, user and system; nothing for those that have ended.
-pub(super) fn cpu_ns(processes: &[u32]) -> u64 {
+pub fn cpu_ns(processes: &[u32]) -> u64 {
     processes.iter().map(|process| cpu_ns_of(*process).unwrap_or(0)).sum()
 }
 
