@@ -52,6 +52,7 @@ EDGES = {
     "mount": ["affinity", "core", "fs", "fuse", "store"],
     "metrics": ["core", "fs", "mount", "server", "store", "transport"],
     "partdiff": ["store"],
+    "demo": ["backends", "console", "core", "measure", "partdiff", "report", "store"],
     "terrace": ["core", "items", "store"],
     "python": ["terrace"],
     "c": ["terrace"],
@@ -60,7 +61,7 @@ EDGES = {
         "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "client", "console", "core", "fs", "fuse", "items", "measure", "metrics", "mount", "partdiff",
+        "backends", "client", "console", "core", "demo", "fs", "fuse", "items", "measure", "metrics", "mount",
         "policies", "replay", "report", "server", "source", "stack", "store", "trace", "transport", "wire",
     ],
 }  # fmt: skip

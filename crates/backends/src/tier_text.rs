@@ -1,34 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tiers as the command line describes them.
 
-use terrace_backends::{BACKENDS, BackendEntry};
 use terrace_core::{Error, Result};
 
-use crate::address;
+use crate::{BACKENDS, BackendEntry};
 
 /// A tier as the command line describes it: `NAME=PATH[,SETTING=VALUE]...`. The store checks the settings
 /// themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TierText {
-    pub(crate) name: String,
-    pub(crate) backend: String,
-    pub(crate) path: Option<String>,
-    pub(crate) settings: Vec<(String, String)>,
+pub struct TierText {
+    /// The tier's name.
+    pub name: String,
+    /// That of its backend.
+    pub backend: String,
+    /// Its directory, where the backend has one.
+    pub path: Option<String>,
+    /// The settings, as they are in the section.
+    pub settings: Vec<(String, String)>,
 }
 
 impl TierText {
+    /// Reads one.
+    ///
     /// # Errors
     ///
     /// `Invalid` for another form.
-    pub(crate) fn read(text: &str) -> Result<Self> {
+    pub fn read(text: &str) -> Result<Self> {
         let wrong =
             |reason: &str| Error::invalid("read a tier", reason).with("tier", format!("{text:?}"));
         let mut parts = text.split(',');
-        let (name, path) = address::assignment(parts.next().unwrap_or_default())
-            .map_err(|_| wrong("the form NAME=PATH[,SETTING=VALUE]... is expected"))?;
+        let (name, path) = assignment(parts.next().unwrap_or_default())
+            .ok_or_else(|| wrong("the form NAME=PATH[,SETTING=VALUE]... is expected"))?;
         let is_of_setting = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-        let setting = |part| match address::assignment(part) {
-            Ok(setting) if setting.0.chars().all(is_of_setting) => Ok(setting),
+        let setting = |part| match assignment(part) {
+            Some(setting) if setting.0.chars().all(is_of_setting) => Ok(setting),
             _ => Err(wrong(
                 "SETTING=VALUE is expected behind a comma; a path that has one needs a \
                  configuration (`init --settings FILE`, `tiers add NAME --path DIR`)",
@@ -61,9 +66,19 @@ impl TierText {
     }
 
     /// Its section.
-    pub(crate) fn section(&self) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// `Io` where the working directory is not known, from which paths begin.
+    pub fn section(&self) -> Result<String> {
         tier_section(&self.name, &self.backend, self.path.as_deref(), &self.settings)
     }
+}
+
+/// Reads `NAME=VALUE`.
+fn assignment(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=')?;
+    (!name.is_empty()).then(|| (name.into(), value.into()))
 }
 
 /// The backends that are their name and a colon, because they are in no directory.

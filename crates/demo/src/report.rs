@@ -9,7 +9,7 @@ use super::recording::Recording;
 
 /// Everything that the demo found.
 #[derive(Debug, Serialize)]
-pub(crate) struct DemoReport {
+pub struct DemoReport {
     /// Version of Terrace.
     pub(crate) version: String,
     /// How it was called.

@@ -9,11 +9,11 @@ use super::place::Place;
 
 /// A command and what it shows.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub struct Step {
     /// What it shows.
-    pub(crate) what: String,
+    pub what: String,
     /// What to type.
-    pub(crate) command: String,
+    pub command: String,
 }
 
 /// The commands for the store that stays, and how to change the example policy.

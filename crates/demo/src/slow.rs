@@ -9,31 +9,32 @@ use terrace_core::units::{format_duration, show_ns};
 use terrace_core::{Clock, Error, Result, SystemClock};
 use terrace_store::{Settings, Store};
 
-use crate::tier_text::TierText;
+use terrace_backends::TierText;
 
 /// The name of the slow tier.
 const NAME: &str = "slow";
 
 /// Requests that the simulated device serves at once: a batch of `partdiff-read`, so that
 /// whatever else it has to do makes the batch wait.
-pub(crate) const PARALLELISM: u32 = 10;
+pub const PARALLELISM: u32 = 10;
 
 /// A device that is simulated.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Device {
+pub struct Device {
     /// What every request takes.
-    pub(crate) latency: Duration,
+    pub latency: Duration,
     /// Bytes per second of all requests together; `None`: as fast as the directory below it.
-    pub(crate) bandwidth: Option<&'static str>,
+    pub bandwidth: Option<&'static str>,
     /// Requests at once.
-    pub(crate) parallelism: u32,
+    pub parallelism: u32,
 }
 
 /// What the slow tier of a store is.
 #[derive(Clone, Debug)]
-pub(crate) enum Slow {
+pub enum Slow {
     /// A directory beside the fast one, with a device that is simulated.
     Simulated(Device),
+    /// One that the user has.
     Given(Given),
 }
 
@@ -64,7 +65,7 @@ impl Slow {
 
 /// A tier that the user has. Each store has a part of its own in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
+pub struct Given {
     tier: TierText,
     /// What every request takes longer.
     latency: Option<Duration>,
@@ -78,7 +79,7 @@ impl Given {
     /// # Errors
     ///
     /// `Invalid` for another form, and for a tier that cannot be slow.
-    pub(crate) fn read(text: &str, latency: Option<Duration>) -> Result<Self> {
+    pub fn read(text: &str, latency: Option<Duration>) -> Result<Self> {
         let tier = TierText::read(&format!("{NAME}={text}"))?;
         if !matches!(tier.backend.as_str(), "file" | "rados" | "s3") {
             let reason = "a directory, a bucket or a pool is expected";

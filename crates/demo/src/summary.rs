@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table and the verdicts as text.
 
+use terrace_console::table::Table;
 use terrace_core::units::show_bytes;
 
 use super::Finished;
 use super::report::{Finding, RunReport};
-use crate::table::Table;
 
 /// Everything that was found and what to try next, line by line.
-pub(crate) fn lines(finished: &Finished) -> Vec<String> {
+pub fn lines(finished: &Finished) -> Vec<String> {
     let report = &finished.report;
     let mut table = Table::new(&[1, 2, 3, 4, 5]);
     table.heading(["run", "write", "read", "migrated", "peak fast", "mean fast", "checksum"]);

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use terrace_core::units::show_bytes;
 use terrace_report::{Scale, escape, label, push};
 
-use crate::demo::report::RunReport;
+use crate::report::RunReport;
 
 const ROW: f64 = 30.0;
 const TOP: f64 = 30.0;

@@ -5,7 +5,7 @@ use terrace_measure::Machine;
 use terrace_report::assert_closed;
 
 use super::*;
-use crate::demo::recording::{
+use crate::recording::{
     Change, FillSample, Mark, MarkKind, MoveRecord, ObjectRecord, Phase, Recording,
 };
 

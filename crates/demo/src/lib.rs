@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace demo`: the same program over the same two tiers, placed by one policy after another.
+//!
+//! [`run`] carries out all plans, writes the page, and keeps one store; [`lines`] is what a person reads of it.
 
 mod blocks;
 mod measure;
@@ -22,34 +24,35 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use terrace_core::{Clock, Error, Result, SystemClock};
 use terrace_measure::Machine;
 
-pub(crate) use slow::{Device, Given, PARALLELISM, Slow};
-pub(crate) use steps::Step;
-pub(crate) use summary::lines;
+pub use report::DemoReport;
+pub use slow::{Device, Given, PARALLELISM, Slow};
+pub use steps::Step;
+pub use summary::lines;
 
 use blocks::Series;
 use place::Place;
 use plan::Plan;
-use report::{DemoReport, RunReport};
+use report::RunReport;
 
 /// How the demo is run.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     /// Where stores and page go.
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
     /// Whether to run the long version.
-    pub(crate) is_full: bool,
+    pub is_full: bool,
     /// The library of the example policy.
-    pub(crate) example_policy: PathBuf,
+    pub example_policy: PathBuf,
     /// Checkpoints a run.
-    pub(crate) checkpoints: u64,
+    pub checkpoints: u64,
     /// Points along one edge of the grid.
-    pub(crate) dimension: usize,
-    /// Iterations between checkpoints; `None`: as many as take [`COMPUTING`].
-    pub(crate) interval: Option<u64>,
+    pub dimension: usize,
+    /// Iterations between checkpoints; `None`: as many as take 25 ms.
+    pub interval: Option<u64>,
     /// The slow tier.
-    pub(crate) slow: Slow,
+    pub slow: Slow,
     /// How the demo was called.
-    pub(crate) command: String,
+    pub command: String,
 }
 
 /// What `partdiff` computes between two checkpoints by default.
@@ -59,13 +62,13 @@ const COMPUTING: Duration = Duration::from_millis(25);
 const KEPT: &str = "write-buffer-deduced";
 
 /// What the demo leaves behind.
-pub(crate) struct Finished {
+pub struct Finished {
     /// What was found.
-    pub(crate) report: DemoReport,
+    pub report: DemoReport,
     /// Commands that work on the store that stays.
-    pub(crate) steps: Vec<Step>,
+    pub steps: Vec<Step>,
     /// The page.
-    pub(crate) page: PathBuf,
+    pub page: PathBuf,
 }
 
 /// Runs everything, writes the page and keeps one store.
@@ -74,7 +77,7 @@ pub(crate) struct Finished {
 ///
 /// `Exists` and `Busy` where the directory cannot be used, `Corrupt` where something else was read
 /// than was written, and everything a store can meet.
-pub(crate) fn run(options: &Options) -> Result<Finished> {
+pub fn run(options: &Options) -> Result<Finished> {
     let clock = SystemClock::default();
     let place = Place::prepare(&options.dir)?;
     if matches!(options.slow, Slow::Given(_)) {

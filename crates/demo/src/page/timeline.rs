@@ -3,7 +3,7 @@
 
 use terrace_report::timeline::{Builder, CELLS_MAX, Picture, Seen, What};
 
-use crate::demo::recording::{MarkKind, ObjectRecord, Recording};
+use crate::recording::{MarkKind, ObjectRecord, Recording};
 
 /// The picture of a run.
 pub(super) fn picture(recording: &Recording) -> Picture {
