@@ -53,6 +53,7 @@ EDGES = {
     "metrics": ["core", "fs", "mount", "server", "store", "transport"],
     "partdiff": ["store"],
     "demo": ["backends", "console", "core", "measure", "partdiff", "report", "store"],
+    "tuning": ["console", "core", "policies", "replay", "store"],
     "terrace": ["core", "items", "store"],
     "python": ["terrace"],
     "c": ["terrace"],
@@ -62,7 +63,8 @@ EDGES = {
     ],
     "cli": [
         "backends", "client", "console", "core", "demo", "fs", "fuse", "items", "measure", "metrics", "mount",
-        "policies", "replay", "report", "server", "source", "stack", "store", "trace", "transport", "wire",
+        "policies", "replay", "report", "server", "source", "stack", "store", "trace", "transport", "tuning",
+        "wire",
     ],
 }  # fmt: skip
 

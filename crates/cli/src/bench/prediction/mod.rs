@@ -13,13 +13,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use terrace_console::progress::Progress;
-use terrace_core::Error;
+use terrace_core::{Error, Result};
 use terrace_measure::check_stop;
 
 pub(crate) use self::report::{Report, Row};
 use self::stage::{PAIRS, Pair, Stage, Worn};
 use self::workload::WORKLOADS;
-use crate::failure::Result;
 
 /// Policies that are compared: one that moves nothing, and the kinds that move.
 pub(crate) const POLICIES: [&str; 5] = ["pinned", "lru", "heat", "write-buffer", "s3-fifo"];
@@ -65,7 +64,7 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Report> {
         && let Some(pair) = PAIRS.iter().find(needs_network)
     {
         let reason = "it needs a directory of a network file system, which --network names";
-        return Err(Error::invalid("foresee runs", reason).with("pair", pair.name).into());
+        return Err(Error::invalid("foresee runs", reason).with("pair", pair.name));
     }
     let pairs: Vec<&Pair> = PAIRS
         .iter()

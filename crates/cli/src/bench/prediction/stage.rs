@@ -10,13 +10,14 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
-use terrace_core::{Backend, Error, Persistency};
+use terrace_core::{Backend, Error, Persistency, Result};
 use terrace_measure::check_stop;
 use terrace_replay::{Options, Population, Request, Timed, TimedReplay, Trace, read_lanes};
 use terrace_store::{
     CalibrateOptions, OpenOptions, PolicySource, Settings as StoreSettings, Store, calibrate,
     write_calibration,
 };
+use terrace_tuning::{Manner, Modelled};
 
 use super::Settings;
 use super::live::{play, populate};
@@ -25,8 +26,6 @@ use super::workload::{FAST_BYTES, Workload};
 use crate::bench::fast_place;
 use crate::bench::place::Scratch;
 use crate::bench::study::parameters;
-use crate::failure::{Failure, Result};
-use crate::modelled::{Manner, Modelled};
 
 /// A fast tier and a slow one.
 #[derive(Debug)]
@@ -166,7 +165,7 @@ impl<'a> Stage<'a> {
         let (population, _) = read_trace(&text)?;
         let policy = terrace_policies::create(policy, &options.view(), &owned(policy))?;
         let replay = TimedReplay::new(options);
-        Ok(replay.run(population, open_trace(&text)?, policy, &mut |_| {})?)
+        replay.run(population, open_trace(&text)?, policy, &mut |_| {})
     }
 
     /// Does it.
@@ -246,7 +245,7 @@ fn owned(policy: &str) -> Vec<(String, String)> {
 
 fn open_trace(text: &str) -> Result<Trace> {
     let stream = Box::new(Cursor::new(text.to_string()));
-    Ok(Trace::from_stream(stream, "the workload", &Options::default())?)
+    Trace::from_stream(stream, "the workload", &Options::default())
 }
 
 /// What there is before a workload, and its requests.
@@ -258,7 +257,7 @@ fn read_trace(text: &str) -> Result<(Population, Vec<Vec<Request>>)> {
 fn address(place: &Place) -> Result<&str> {
     let reason = "the directory's path is not UTF-8";
     let wrong = || Error::invalid("make a store for the benchmark", reason);
-    Ok(place.store.to_str().ok_or_else(wrong)?)
+    place.store.to_str().ok_or_else(wrong)
 }
 
 /// Has a hypervisor give the machine memory that it may have taken back because it was unused: a process that
@@ -294,6 +293,6 @@ fn visit(directory: &Path, each: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn failed(error: std::io::Error) -> Failure {
-    Error::from_io("prepare the benchmark", error).into()
+fn failed(error: std::io::Error) -> Error {
+    Error::from_io("prepare the benchmark", error)
 }

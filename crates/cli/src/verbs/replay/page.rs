@@ -7,11 +7,11 @@ use terrace_replay::{Served, Timed};
 use terrace_report::STYLE;
 use terrace_report::plot::{self, Axis, Bar, Point, swatch};
 use terrace_report::timeline::{Picture, VIEWER};
+use terrace_tuning::Modelled;
 
 use super::report::{Replayed, Report, from_first, seconds, shown};
 use super::stories::{self, Told};
 use crate::failure::Result;
-use crate::modelled::Modelled;
 use crate::output::command_line;
 
 /// Steps of a plot over time: as many as a narrow one shows apart.

@@ -6,10 +6,10 @@ use terrace_core::units::show_bytes;
 use terrace_replay::{Candidate, Score, Tuned};
 use terrace_report::STYLE;
 use terrace_report::plot::{self, Bar};
+use terrace_tuning::Modelled;
 
 use super::report::Report;
 use crate::failure::Result;
-use crate::modelled::Modelled;
 use crate::output::command_line;
 
 /// The page.

@@ -9,14 +9,13 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use terrace_console::failure::{Failure, Result};
+use terrace_console::interrupt::Interrupt;
 use terrace_core::{Error, ErrorKind};
 use terrace_replay::{Lived, Objective, TierFill, Value};
 use terrace_store::{Recording, RecordingReport, Store, TierReport};
 
 use super::OPERATION;
-use crate::context::Context;
-use crate::failure::{Failure, Result};
-use crate::interrupt::Interrupt;
 
 /// Where the trace of a window is, in the directory of the store.
 const DIRECTORY: &str = ".tune-live";
@@ -34,16 +33,17 @@ const LOOK: Duration = Duration::from_millis(100);
 const GAPS_MAX: f64 = 0.01;
 
 /// A window that is over.
-pub(super) struct Recorded {
+pub struct Recorded {
     /// When it began, in nanoseconds since 1970.
-    pub(super) began_wall_ns: u64,
-    pub(super) lived: Lived,
+    pub began_wall_ns: u64,
+    /// What the accesses of the window were.
+    pub lived: Lived,
     /// The tiers of the configuration.
-    pub(super) tiers: Vec<String>,
+    pub tiers: Vec<String>,
     /// What each of them held when it began.
-    pub(super) fill: Vec<TierFill>,
+    pub fill: Vec<TierFill>,
     /// What the disk of the trace was too slow for.
-    pub(super) lost_records: u64,
+    pub lost_records: u64,
     /// What all tiers drew, by their figures.
     power_w: f64,
 }
@@ -70,13 +70,13 @@ pub(super) struct Recorder<'a> {
 
 impl Recorded {
     /// What was measured.
-    pub(super) fn value(&self, objective: Objective) -> Value {
+    pub fn value(&self, objective: Objective) -> Value {
         let Lived { accesses, access_s, span_s, .. } = self.lived;
         objective.value(accesses, access_s, self.power_w * span_s)
     }
 
     /// Whether its trace tells of as good as everything.
-    pub(super) fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         let missing = self.lived.summed_up + self.lost_records;
         missing as f64 <= GAPS_MAX * self.lived.accesses as f64
     }
@@ -85,12 +85,11 @@ impl Recorded {
 impl<'a> Recorder<'a> {
     /// Prepares to record windows until a signal comes, or for a time.
     pub(super) fn new(
-        context: &Context,
+        home: &Path,
         store: &'a Store,
         interrupt: Interrupt,
         time: Option<Duration>,
     ) -> Result<Self> {
-        let home = Path::new(context.store()?);
         let failed = |error| Error::from_io(OPERATION, error).with("directory", home.display());
         // Of the directory, so that no file has to stay.
         let lock = File::open(home).map_err(failed)?;

@@ -3,20 +3,24 @@
 
 use std::time::Duration;
 
+use terrace_console::failure::Result;
 use terrace_core::{Error, ErrorKind, PostEvents};
 use terrace_policies::POLICIES;
 use terrace_store::Store;
 
 use super::OPERATION;
-use crate::failure::Result;
 
 /// A built-in policy with its parameters, and how it is called.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Running {
-    pub(super) policy: String,
-    pub(super) parameters: Vec<(String, String)>,
-    pub(super) after_events: u64,
-    pub(super) every: Duration,
+pub struct Running {
+    /// Its name.
+    pub policy: String,
+    /// All parameters with their values.
+    pub parameters: Vec<(String, String)>,
+    /// After how many events it is called.
+    pub after_events: u64,
+    /// How often it is called.
+    pub every: Duration,
 }
 
 impl Running {
@@ -58,7 +62,7 @@ impl Running {
     }
 
     /// The parameters that others have in another way, each with its value here.
-    pub(super) fn differences<'a>(
+    pub fn differences<'a>(
         &'a self,
         other: &'a Self,
     ) -> impl Iterator<Item = &'a (String, String)> {
