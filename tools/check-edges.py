@@ -54,6 +54,10 @@ EDGES = {
     "partdiff": ["store"],
     "demo": ["backends", "console", "core", "measure", "partdiff", "report", "store"],
     "tuning": ["console", "core", "policies", "replay", "store"],
+    "bench": [
+        "backends", "client", "console", "core", "fs", "fuse", "measure", "mount", "policies", "replay", "report",
+        "stack", "store", "trace", "transport", "tuning", "wire",
+    ],
     "terrace": ["core", "items", "store"],
     "python": ["terrace"],
     "c": ["terrace"],
@@ -62,9 +66,8 @@ EDGES = {
         "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "client", "console", "core", "demo", "fs", "fuse", "items", "measure", "metrics", "mount",
-        "policies", "replay", "report", "server", "source", "stack", "store", "trace", "transport", "tuning",
-        "wire",
+        "backends", "bench", "console", "core", "demo", "fs", "fuse", "items", "measure", "metrics", "mount",
+        "policies", "replay", "report", "server", "source", "store", "trace", "transport", "tuning", "wire",
     ],
 }  # fmt: skip
 

@@ -9,7 +9,6 @@
 
 mod address;
 mod attributes;
-mod bench;
 mod cached;
 mod command;
 mod context;
