@@ -54,6 +54,7 @@ EDGES = {
     "partdiff": ["store"],
     "demo": ["backends", "console", "core", "measure", "partdiff", "report", "store"],
     "tuning": ["console", "core", "policies", "replay", "store"],
+    "transfer": ["console", "core", "fs", "items", "mount", "store"],
     "bench": [
         "backends", "client", "console", "core", "fs", "fuse", "measure", "mount", "policies", "replay", "report",
         "stack", "store", "trace", "transport", "tuning", "wire",
@@ -67,7 +68,8 @@ EDGES = {
     ],
     "cli": [
         "backends", "bench", "console", "core", "demo", "fs", "fuse", "items", "measure", "metrics", "mount",
-        "policies", "replay", "report", "server", "source", "store", "trace", "transport", "tuning", "wire",
+        "policies", "replay", "report", "server", "source", "store", "trace", "transfer", "transport", "tuning",
+        "wire",
     ],
 }  # fmt: skip
 

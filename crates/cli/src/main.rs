@@ -3,8 +3,9 @@
 //!
 //! Every verb is one file under `verbs/` with its help, its arguments and its code. What they
 //! share: [`command`] builds the command line, [`context`] opens the store, [`address`] reads
-//! keys and places, [`transfer`] moves bytes. What they print, how far they are and how they fail
-//! is in `terrace-console`.
+//! keys and places. What they print, how far they are and how they fail is in `terrace-console`;
+//! what is more than a verb is in a crate of its own: copies in `terrace-transfer`, benchmarks,
+//! the demo, the tuning of a store that runs.
 #![allow(clippy::disallowed_methods, reason = "a command runs in real time")]
 
 mod address;
@@ -18,14 +19,11 @@ mod metrics;
 mod modelled;
 mod mount_helper;
 mod mounted;
-mod places;
 mod reached;
 mod reading;
 mod selection;
 mod service_manager;
 mod time;
-mod transfer;
-mod trees;
 mod verbs;
 
 use std::process::ExitCode;

@@ -24,6 +24,7 @@ use terrace_fuse::{Mounter, Unmounter, mount_for};
 use terrace_metrics::{ControlSource, Exporter, MountSource, ProcessSource, StoreSource};
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Requests, Tiers};
 use terrace_store::{OpenOptions, Settings, Store};
+use terrace_transfer::Places;
 use terrace_transport::Endpoint;
 
 use self::retry::Retry;
@@ -35,7 +36,6 @@ use crate::interrupt::Interrupt;
 use crate::log::{Form, Log};
 use crate::metrics::{Metrics, export};
 use crate::output::Output;
-use crate::places::Places;
 use crate::service_manager;
 
 /// How long the kernel may cache names and attributes that no other process can change: until it

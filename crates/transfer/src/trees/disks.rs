@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::syncfs;
+use terrace_console::failure::{Result, from_local};
 
 use super::about;
-use crate::failure::{Result, from_local};
 
 /// A file on each by the number of its device, with its path. The kernel reports what could not be written to
 /// descriptors that were open before: each was opened before its file system was written to.

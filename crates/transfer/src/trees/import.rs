@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, openat, readlinkat, seek};
 use rustix::io::Errno;
+use terrace_console::failure::Result;
 use terrace_core::{Access, Buffer, Error, ErrorKind};
 use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, Time, When};
 
 use super::pinned::Pinned;
 use super::unsettled::Unsettled;
 use super::{PIECE_BYTES, Work, about, local, made, stored};
-use crate::failure::Result;
 
 #[cfg(test)]
 mod tests;
@@ -73,7 +73,7 @@ struct Import<'a, 'w> {
 }
 
 /// Copies what is in a local directory into one of the file system.
-pub(crate) fn import(work: &mut Work<'_>, source: &Path, target: &Node) -> Result<()> {
+pub fn import(work: &mut Work<'_>, source: &Path, target: &Node) -> Result<()> {
     let mut import = Import::new(work);
     let walked = import.walk(source, target);
     // Also where a signal ends it: what was copied so far is not copied again.
@@ -508,6 +508,6 @@ fn is_unchanged(there: &Node, metadata: &Metadata) -> bool {
     there.kind == Kind::File && there.size == metadata.len() && there.modified == modified
 }
 
-fn said(failure: terrace_fs::Failure, path: &Path) -> crate::failure::Failure {
+fn said(failure: terrace_fs::Failure, path: &Path) -> terrace_console::failure::Failure {
     about(failure.into_error("import"), path).into()
 }

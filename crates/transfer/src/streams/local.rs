@@ -6,14 +6,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use terrace_console::failure::{Result, from_local, from_output};
+use terrace_console::interrupt::Interrupt;
 use terrace_core::Error;
 
 use super::{Source, Target};
-use crate::failure::{Result, from_local, from_output};
-use crate::interrupt::Interrupt;
 
 /// A local file or standard input.
-pub(crate) struct LocalSource {
+pub struct LocalSource {
     file: File,
     name: String,
     interrupt: Interrupt,
@@ -22,7 +22,7 @@ pub(crate) struct LocalSource {
 
 impl LocalSource {
     /// Opens a file; a directory is refused.
-    pub(crate) fn open(path: &Path, interrupt: &Interrupt) -> Result<Self> {
+    pub fn open(path: &Path, interrupt: &Interrupt) -> Result<Self> {
         let name = path.display().to_string();
         let fail = |error| Error::from_io("open the file", error).with("file", &name);
         let file = File::open(path).map_err(fail)?;
@@ -36,7 +36,7 @@ impl LocalSource {
     }
 
     /// Takes standard input.
-    pub(crate) fn stdin(interrupt: &Interrupt) -> Result<Self> {
+    pub fn stdin(interrupt: &Interrupt) -> Result<Self> {
         let fail = |error| Error::from_io("read standard input", error);
         let file = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(fail)?);
         // `put KEY < FILE`: the shell has opened a file whose size is known.
@@ -73,7 +73,7 @@ impl Source for LocalSource {
 }
 
 /// A local file that appears, or is replaced, when it is complete.
-pub(crate) struct LocalTarget {
+pub struct LocalTarget {
     file: File,
     path: PathBuf,
     /// The name it has until it is complete; `None` for devices and pipes, which are written
@@ -83,7 +83,7 @@ pub(crate) struct LocalTarget {
 
 impl LocalTarget {
     /// Prepares to write a file. Parent directories must exist.
-    pub(crate) fn create(path: &Path) -> Result<Self> {
+    pub fn create(path: &Path) -> Result<Self> {
         Self::try_create(path).map_err(|error| {
             from_local("write the file", error).with("file", path.display()).into()
         })
@@ -184,7 +184,7 @@ impl Drop for LocalTarget {
 }
 
 /// Standard output, unbuffered: pieces are large.
-pub(crate) struct Stdout;
+pub struct Stdout;
 
 impl Target for Stdout {
     fn write(&mut self, data: &[u8]) -> Result<()> {

@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
+use terrace_console::failure::Failure;
 use terrace_core::Random;
 use terrace_fs::ROOT;
 use terrace_testkit::Operation;
 
 use super::*;
-use crate::failure::Failure;
 use crate::trees::scene::{LONG, SECONDS, Scene, content};
 
 #[test]

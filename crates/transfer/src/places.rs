@@ -15,12 +15,14 @@ const CATALOG: &str = "its catalog";
 
 /// The directories of a store: its own, that of its catalog, those of its tiers.
 #[derive(Default)]
-pub(crate) struct Places(Vec<Place>);
+pub struct Places(Vec<Place>);
 
-pub(crate) struct Place {
+/// One of these directories.
+pub struct Place {
     /// As people name it.
-    pub(crate) what: String,
-    pub(crate) path: PathBuf,
+    pub what: String,
+    /// Where it is, without links.
+    pub path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
 }
@@ -28,7 +30,7 @@ pub(crate) struct Place {
 impl Places {
     /// Those of the store with this address; none where it is behind servers. An error of the store itself is
     /// reported by the opening.
-    pub(crate) fn of(store: &str) -> Self {
+    pub fn of(store: &str) -> Self {
         if Store::is_behind_servers(store) {
             return Self::default();
         }
@@ -51,12 +53,13 @@ impl Places {
         Self(own.into_iter().flatten().chain(tiers).collect())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place> {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Place> {
         self.0.iter()
     }
 
     /// The one of them that a directory is.
-    pub(crate) fn find(&self, directory: &Metadata) -> Option<&Place> {
+    pub fn find(&self, directory: &Metadata) -> Option<&Place> {
         let identity = identity(directory);
         self.0.iter().find(|place| place.identity == identity)
     }
@@ -66,7 +69,7 @@ impl Places {
     /// # Errors
     ///
     /// `Invalid`.
-    pub(crate) fn check(&self, operation: &'static str, directory: &Metadata) -> Result<()> {
+    pub fn check(&self, operation: &'static str, directory: &Metadata) -> Result<()> {
         self.find(directory).map_or(Ok(()), |place| Err(place.refusal(operation)))
     }
 
@@ -76,7 +79,7 @@ impl Places {
     /// # Errors
     ///
     /// `Invalid`.
-    pub(crate) fn check_output(&self, file: &Path) -> Result<()> {
+    pub fn check_output(&self, file: &Path) -> Result<()> {
         const OPERATION: &str = "write the file";
         let refused = |error: Error| error.with("file", file.display());
         // A link that leads nowhere is written through by some, and replaced by others.
@@ -109,7 +112,7 @@ impl Places {
     /// # Errors
     ///
     /// `Invalid`.
-    pub(crate) fn check_log(&self, file: &Path) -> Result<()> {
+    pub fn check_log(&self, file: &Path) -> Result<()> {
         let is_beside = file.with_file_name("terrace.toml").is_file();
         match file.extension().is_some_and(|extension| extension == "log") && is_beside {
             true => Ok(()),
@@ -122,7 +125,7 @@ impl Places {
     /// # Errors
     ///
     /// `Invalid`.
-    pub(crate) fn check_outside(&self, operation: &'static str, directory: &Path) -> Result<()> {
+    pub fn check_outside(&self, operation: &'static str, directory: &Path) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use rustix::fs::{
     mknodat, openat, removexattr, setxattr, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
+use terrace_console::failure::{Failure, Result, from_local};
 use terrace_core::{Access, Buffer, Error, ErrorKind};
 use terrace_fs::{Kind, Listed, Node, Reply, Request, Time};
 
@@ -21,7 +22,6 @@ use super::disks::Disks;
 use super::pinned::{self, Pinned};
 use super::unsettled::Unsettled;
 use super::{PIECE_BYTES, Work, about, local, stored};
-use crate::failure::{Failure, Result, from_local};
 
 #[cfg(test)]
 mod tests;
@@ -97,7 +97,7 @@ struct Export<'a, 'w> {
 }
 
 /// Copies what is in a directory of the file system into a local one, which is made if it is missing.
-pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result<()> {
+pub fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result<()> {
     fs::create_dir_all(target)
         .map_err(|error| about(from_local("make a directory", error), target))?;
     let mut export = Export::new(work, target)?;

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use terrace_console::failure::{Result, about};
 use terrace_core::{Backend, Create, Hint, Key, Object, ObjectExt, Open, Semantics, with_object};
 use terrace_items::Collection;
 use terrace_store::Store;
 
 use super::{PIECE_BYTES, Source, Target};
-use crate::failure::{Result, about};
 
 /// An object as it was when it was opened, from its beginning.
-pub(crate) struct StoredSource {
+pub struct StoredSource {
     object: Box<dyn Object>,
     key: Key,
     size_bytes: u64,
@@ -22,13 +22,13 @@ pub(crate) struct StoredSource {
 
 impl StoredSource {
     /// Opens an object.
-    pub(crate) fn open(store: &Store, key: &Key) -> Result<Self> {
+    pub fn open(store: &Store, key: &Key) -> Result<Self> {
         let open = || Ok((key.clone(), store.open(key, &Open::read())?));
         Self::of(&open).map_err(|error| about(error, key).into())
     }
 
     /// Opens the object of an item.
-    pub(crate) fn open_item(collection: &Collection, name: &str) -> Result<Self> {
+    pub fn open_item(collection: &Collection, name: &str) -> Result<Self> {
         let open = || {
             let item = collection.open(name, &Open::read())?;
             Ok((item.key().clone(), item.into_object()))
@@ -90,23 +90,18 @@ impl Source for StoredSource {
 
 /// What an object is to hold from now on, and how it is to be kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NewContent {
+pub struct NewContent {
     /// An object that exists is a failure.
-    pub(crate) must_be_new: bool,
+    pub must_be_new: bool,
     /// What is asked for every write.
-    pub(crate) semantics: Semantics,
+    pub semantics: Semantics,
     /// Advice for the policy.
-    pub(crate) hint: Hint,
+    pub hint: Hint,
 }
 
 impl NewContent {
     /// Begins the new value of an object, which will have `size_bytes` where that is known.
-    pub(crate) fn open(
-        &self,
-        store: &Store,
-        key: &Key,
-        size_bytes: Option<u64>,
-    ) -> Result<StoredTarget> {
+    pub fn open(&self, store: &Store, key: &Key, size_bytes: Option<u64>) -> Result<StoredTarget> {
         let draft = store.draft(key, &self.how(size_bytes)).map_err(|error| about(error, key))?;
         let object = draft.object();
         let publish = Box::new(move || draft.publish().map(drop));
@@ -114,7 +109,7 @@ impl NewContent {
     }
 
     /// The same for an item.
-    pub(crate) fn open_item(
+    pub fn open_item(
         &self,
         collection: &Collection,
         name: &str,
@@ -141,7 +136,7 @@ impl NewContent {
 type Publish = Box<dyn FnOnce() -> terrace_core::Result<()>>;
 
 /// The new value of an object while it is written. Readers get the old value until it is finished.
-pub(crate) struct StoredTarget {
+pub struct StoredTarget {
     key: Key,
     object: Arc<dyn Object>,
     /// `None` once it is finished or abandoned.

@@ -8,12 +8,12 @@ use std::path::Path;
 
 use rustix::fs::{Dev, getxattr, listxattr, major, makedev, minor};
 use rustix::io::Errno;
+use terrace_console::failure::Result;
 use terrace_core::Error;
 use terrace_fs::{Kind, Time};
 
 use super::about;
 use super::pinned::Pinned;
-use crate::failure::Result;
 
 /// Longest list of names, and longest value (Linux, `XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 << 10;

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
+use terrace_console::failure::Failures;
+use terrace_console::interrupt::Interrupt;
+use terrace_console::progress::Progress;
 use terrace_core::{Access, Persistency, Semantics, SystemClock};
 use terrace_fs::{FileClock, Files, FilesOptions, ROOT, Session, Tree, TreeOptions};
 use terrace_testkit::{SimKv, SimTier, SimWorld};
 
 use super::{Summary, Work, import};
-use crate::failure::Failures;
-use crate::interrupt::Interrupt;
-use crate::places::Places;
-use crate::progress::Progress;
+use crate::Places;
 
 /// Longer than what is kept with the metadata.
 pub(super) const LONG: usize = 10_000;

@@ -21,17 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use terrace_console::failure::{Failures, Result};
+use terrace_console::interrupt::Interrupt;
+use terrace_console::progress::Progress;
 use terrace_core::{Access, Error};
 use terrace_fs::{Files, Kind, Made, Node, ROOT, TreeOptions};
 use terrace_mount::Opening;
 use terrace_store::Store;
 
-pub(crate) use self::export::export;
-pub(crate) use self::import::import;
-use crate::failure::{Failures, Result};
-use crate::interrupt::Interrupt;
-use crate::places::Places;
-use crate::progress::Progress;
+pub use self::export::export;
+pub use self::import::import;
+use crate::Places;
 
 /// Copied in pieces of so many bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -41,41 +41,47 @@ const READY_OBJECTS: usize = 64;
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Summary {
-    pub(crate) directories: u64,
+pub struct Summary {
+    /// Directories that were copied, or were there already.
+    pub directories: u64,
     /// Files that were copied.
-    pub(crate) files: u64,
+    pub files: u64,
     /// Files that were there already.
-    pub(crate) unchanged: u64,
+    pub unchanged: u64,
     /// Further names of whatever is no directory.
-    pub(crate) links: u64,
+    pub links: u64,
     /// Symbolic links.
-    pub(crate) symlinks: u64,
+    pub symlinks: u64,
     /// Pipes, sockets and devices.
-    pub(crate) special: u64,
+    pub special: u64,
     /// Bytes that were copied.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Of what was copied: what could not be given to its owner or its group, as only root may.
-    pub(crate) owners_lost: u64,
+    pub owners_lost: u64,
     /// Of these: what has lost its set-user-ID or set-group-ID bit with them.
-    pub(crate) set_ids_lost: u64,
+    pub set_ids_lost: u64,
     /// Of what was copied: what lacks extended attributes, or has others, as only root may set them.
-    pub(crate) xattrs_lost: u64,
+    pub xattrs_lost: u64,
     /// Directories of the store itself; each was reported.
-    pub(crate) left_out: u64,
+    pub left_out: u64,
     /// What could not be copied; each was reported.
-    pub(crate) failed: u64,
+    pub failed: u64,
 }
 
 /// One run over a tree.
-pub(crate) struct Work<'a> {
-    pub(crate) files: Arc<Files>,
+pub struct Work<'a> {
+    /// The file system.
+    pub files: Arc<Files>,
     /// What is left out, and not written over.
-    pub(crate) places: Places,
-    pub(crate) interrupt: &'a Interrupt,
-    pub(crate) progress: Progress,
-    pub(crate) failures: Failures,
-    pub(crate) summary: Summary,
+    pub places: Places,
+    /// What may end it.
+    pub interrupt: &'a Interrupt,
+    /// How far it is.
+    pub progress: Progress,
+    /// What failed; the rest goes on.
+    pub failures: Failures,
+    /// What was done so far.
+    pub summary: Summary,
 }
 
 impl Work<'_> {
@@ -96,7 +102,7 @@ impl Work<'_> {
 
 /// What a file system is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// To copy into it; it is made where it is not there.
     Import,
     /// To copy from it.
@@ -106,7 +112,7 @@ pub(crate) enum Purpose {
 }
 
 /// Opens a file system of a store.
-pub(crate) fn open(store: &Store, name: &str, purpose: Purpose) -> Result<Arc<Files>> {
+pub fn open(store: &Store, name: &str, purpose: Purpose) -> Result<Arc<Files>> {
     let creates = purpose == Purpose::Import;
     let options = TreeOptions {
         user: rustix::process::getuid().as_raw(),
@@ -126,7 +132,7 @@ pub(crate) fn open(store: &Store, name: &str, purpose: Purpose) -> Result<Arc<Fi
 
 /// The directory that a path names, from the root of the file system; made on the way where
 /// `creates`.
-pub(crate) fn directory(files: &Files, path: &str, creates: bool) -> Result<Node> {
+pub fn directory(files: &Files, path: &str, creates: bool) -> Result<Node> {
     let failed =
         |failure: terrace_fs::Failure| failure.into_error("find a directory").with("path", path);
     let mut node = files.node(ROOT).map_err(failed)?;

@@ -4,21 +4,21 @@
 mod local;
 mod stored;
 
-pub(crate) use local::{LocalSource, LocalTarget, Stdout};
-pub(crate) use stored::{NewContent, StoredSource};
+pub use local::{LocalSource, LocalTarget, Stdout};
+pub use stored::{NewContent, StoredSource, StoredTarget};
 
 use terrace_core::Buffer;
 
-use crate::failure::Result;
-use crate::interrupt::Interrupt;
-use crate::progress::Progress;
+use terrace_console::failure::Result;
+use terrace_console::interrupt::Interrupt;
+use terrace_console::progress::Progress;
 
 /// Bytes moved at a time. 1 MiB: large enough that the cost of a request no longer counts on
 /// local media, small enough to react to Ctrl-C at once.
-pub(crate) const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Where bytes come from.
-pub(crate) trait Source {
+pub trait Source {
     /// The size of everything, where it is known beforehand.
     fn size_bytes(&self) -> Option<u64>;
 
@@ -27,7 +27,7 @@ pub(crate) trait Source {
 }
 
 /// Where bytes go to. What was written counts only once it is finished.
-pub(crate) trait Target {
+pub trait Target {
     /// Takes the next bytes.
     fn write(&mut self, data: &[u8]) -> Result<()>;
 
@@ -39,7 +39,7 @@ pub(crate) trait Target {
 }
 
 /// Copies: what may stop them and what shows their progress.
-pub(crate) struct Transfer<'a> {
+pub struct Transfer<'a> {
     interrupt: &'a Interrupt,
     title: &'static str,
     progress: Progress,
@@ -47,21 +47,17 @@ pub(crate) struct Transfer<'a> {
 
 impl<'a> Transfer<'a> {
     /// For the verb `title`; `total_bytes` of all copies, where it is known.
-    pub(crate) fn new(
-        interrupt: &'a Interrupt,
-        title: &'static str,
-        total_bytes: Option<u64>,
-    ) -> Self {
+    pub fn new(interrupt: &'a Interrupt, title: &'static str, total_bytes: Option<u64>) -> Self {
         Self { interrupt, title, progress: Progress::bytes(title, total_bytes) }
     }
 
     /// Shows what is being copied.
-    pub(crate) fn say(&mut self, what: &str) {
+    pub fn say(&mut self, what: &str) {
         self.progress.say(format!("{} {what}", self.title));
     }
 
     /// Prints something else without the progress bar in between.
-    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.progress.aside(print)
     }
 
@@ -69,7 +65,7 @@ impl<'a> Transfer<'a> {
     ///
     /// The first piece is read before the target is made, so that a source that cannot be read
     /// changes nothing. After a failure the target is abandoned.
-    pub(crate) fn copy<T: Target>(
+    pub fn copy<T: Target>(
         &mut self,
         source: &mut dyn Source,
         open: impl FnOnce() -> Result<T>,
