@@ -30,6 +30,9 @@ EDGES = {
     "backends": ["affinity", "core"],
     "policies": ["core", "policy-abi"],
     "testkit": ["core"],
+    "console": ["core"],
+    "report": ["core"],
+    "measure": ["console", "core"],
     "trace": ["core"],
     "wire": ["core"],
     "transport": ["affinity", "core"],
@@ -57,6 +60,13 @@ EDGES = {
     "mount": ["affinity", "core", "fs", "fuse", "store"],
     "metrics": ["core", "fs", "mount", "server", "store", "transport"],
     "partdiff": ["store"],
+    "demo": ["backends", "console", "core", "measure", "partdiff", "report", "settings", "store"],
+    "tuning": ["console", "core", "policies", "replay", "settings", "store"],
+    "transfer": ["console", "core", "fs", "items", "mount", "settings", "store"],
+    "bench": [
+        "backends", "calibrate", "client", "console", "core", "fs", "fuse", "measure", "mount", "policies", "replay",
+        "report", "settings", "stack", "store", "trace", "transport", "tuning", "wire",
+    ],
     "terrace": ["core", "items", "settings", "store"],
     "python": ["terrace"],
     "c": ["terrace"],
@@ -65,8 +75,9 @@ EDGES = {
         "stack", "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "calibrate", "client", "core", "fs", "fuse", "items", "metrics", "mount", "partdiff", "policies",
-        "recovery", "replay", "server", "settings", "source", "stack", "store", "trace", "transport", "wire",
+        "backends", "bench", "calibrate", "console", "core", "demo", "fs", "fuse", "items", "measure", "metrics", "mount",
+        "policies", "recovery", "replay", "report", "server", "settings", "source", "store", "trace", "transfer",
+        "transport", "tuning", "wire",
     ],
 }  # fmt: skip
 

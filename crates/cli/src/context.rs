@@ -10,10 +10,10 @@ use clap::Command;
 use terrace_core::{Access, Clock, Error, ErrorKind, SystemClock};
 use terrace_fs::Files;
 use terrace_store::{OpenOptions, Store};
+use terrace_transfer::Places;
 
 use crate::attributes;
 use crate::failure::{self, Failure, Result};
-use crate::places::Places;
 
 /// Longest wait for a process to end that has a file system mounted for itself.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(2);

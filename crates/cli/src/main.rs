@@ -3,41 +3,32 @@
 //!
 //! Every verb is one file under `verbs/` with its help, its arguments and its code. What they
 //! share: [`command`] builds the command line, [`context`] opens the store, [`address`] reads
-//! keys and places, [`transfer`] moves bytes, [`output`] and [`progress`] print, [`failure`] turns
-//! errors into one line and an exit status.
+//! keys and places. What they print, how far they are and how they fail is in `terrace-console`;
+//! what is more than a verb is in a crate of its own: copies in `terrace-transfer`, benchmarks,
+//! the demo, the tuning of a store that runs.
 #![allow(clippy::disallowed_methods, reason = "a command runs in real time")]
 
 mod address;
 mod attributes;
-mod bench;
 mod cached;
 mod command;
 mod context;
-mod demo;
-mod drawing;
-mod failure;
 mod inherited;
-mod interrupt;
 mod log;
 mod metrics;
 mod modelled;
 mod mount_helper;
 mod mounted;
-mod output;
-mod places;
-mod progress;
 mod reached;
 mod reading;
 mod selection;
 mod service_manager;
-mod table;
-mod tier_text;
 mod time;
-mod transfer;
-mod trees;
 mod verbs;
 
 use std::process::ExitCode;
+
+use terrace_console::{failure, interrupt, output, progress, table};
 
 fn main() -> ExitCode {
     inherited::settle();

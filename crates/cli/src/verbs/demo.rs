@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use terrace_core::units::parse_duration;
+use terrace_demo::{Device, Given, PARALLELISM, Slow};
 
 use super::{Group, Verb};
 use crate::context::Context;
-use crate::demo::{self, Device, Given, PARALLELISM, Slow};
 use crate::failure::Result;
 use crate::output::{Output, command_line};
 
@@ -87,7 +87,7 @@ impl Verb for Demo {
                 parallelism: PARALLELISM,
             }),
         };
-        let options = demo::Options {
+        let options = terrace_demo::Options {
             dir: self.dir,
             is_full: self.full,
             // The stores that load it are elsewhere.
@@ -99,7 +99,7 @@ impl Verb for Demo {
             slow,
             command: command_line(),
         };
-        let finished = demo::run(&options)?;
+        let finished = terrace_demo::run(&options)?;
         let mut output = Output::new();
         if context.is_json {
             let steps: Vec<_> = finished.steps.iter().map(|step| &step.command).collect();
@@ -109,7 +109,7 @@ impl Verb for Demo {
                 "commands": steps,
             }))?;
         } else {
-            for line in demo::lines(&finished) {
+            for line in terrace_demo::lines(&finished) {
                 output.line(line)?;
             }
         }

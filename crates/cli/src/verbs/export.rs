@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use clap::Args;
 use terrace_core::Access;
 use terrace_mount::NAME_DEFAULT;
+use terrace_transfer::Places;
+use terrace_transfer::trees::{self, Purpose, Summary, Work};
 
 use super::import::print;
 use super::{Group, Verb};
 use crate::context::{Context, alone};
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
-use crate::places::Places;
 use crate::progress::Progress;
-use crate::trees::{self, Purpose, Summary, Work};
 
 /// Copy a file system of the store into a local directory
 ///

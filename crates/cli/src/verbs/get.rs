@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
+use terrace_transfer::streams::{LocalTarget, Source, Stdout, StoredSource, Transfer};
 
 use super::{Group, Verb};
 use crate::address;
@@ -13,7 +14,6 @@ use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::mounted;
 use crate::output::Output;
-use crate::transfer::{LocalTarget, Source, Stdout, StoredSource, Transfer};
 
 /// Write an object to a file or standard output
 ///

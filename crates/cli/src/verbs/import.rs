@@ -7,15 +7,15 @@ use clap::Args;
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
 use terrace_mount::NAME_DEFAULT;
+use terrace_transfer::Places;
+use terrace_transfer::trees::{self, Purpose, Summary, Work};
 
 use super::{Group, Verb};
 use crate::context::{Context, alone};
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count};
-use crate::places::Places;
 use crate::progress::Progress;
-use crate::trees::{self, Purpose, Summary, Work};
 
 /// Copy a local directory into a file system of the store
 ///

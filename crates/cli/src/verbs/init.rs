@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
+use terrace_backends::TierText;
 use terrace_core::units::show_bytes;
 use terrace_core::{Access, Error};
 use terrace_settings::Settings;
@@ -17,7 +18,6 @@ use crate::context::{Context, alone};
 use crate::failure::Result;
 use crate::output::{Output, quote};
 use crate::table::Table;
-use crate::tier_text::TierText;
 
 /// Longest configuration that is read.
 const SETTINGS_BYTES_MAX: u64 = 1 << 20;

@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use terrace_core::{Hint, Semantics, Temperature};
+use terrace_transfer::streams::{LocalSource, NewContent, Source, Transfer};
 
 use super::{Group, Verb};
 use crate::address;
@@ -14,7 +15,6 @@ use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::mounted;
 use crate::output::Output;
-use crate::transfer::{LocalSource, NewContent, Source, Transfer};
 
 /// Store a file or standard input as an object
 ///

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use terrace_backends::TierText;
 use terrace_core::Error;
 use terrace_core::units::format_bytes;
 use terrace_recovery::tier_in_bucket;
@@ -15,7 +16,6 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::output::Output;
-use crate::tier_text::TierText;
 
 /// Unreachable objects that are printed.
 const NAMED_MAX: usize = 20;

@@ -13,7 +13,7 @@ mod cut_tails;
 mod directories;
 mod ended;
 mod fallback;
-#[path = "../../src/bench/mount/foreign.rs"]
+#[path = "../../../bench/src/mount/foreign.rs"]
 mod foreign;
 mod fsx;
 mod full_catalog;

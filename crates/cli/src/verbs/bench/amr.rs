@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use terrace_bench::amr::Settings;
+use terrace_bench::fast_place;
+use terrace_bench::micro::Place;
 use terrace_core::Persistency;
 use terrace_core::units::parse_duration;
 
 use super::micro::{LEVELS, backend_names};
-use crate::bench::amr::Settings;
-use crate::bench::fast_place;
-use crate::bench::micro::Place;
 use crate::failure::Result;
 
 /// How much is written, and how.

@@ -4,10 +4,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use terrace_bench::files::{Place, ROWS, Settings, numbers};
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, Result};
-
-use crate::bench::files::{Place, ROWS, Settings, numbers};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

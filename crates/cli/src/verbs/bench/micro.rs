@@ -3,15 +3,15 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use terrace_backends::{BACKENDS, kv::ENGINES};
+use terrace_bench::fast_place;
+use terrace_bench::micro::{self, Kind, Place, Settings};
+use terrace_bench::served::Clients;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, Persistency, Semantics};
 
-use crate::bench::fast_place;
-use crate::bench::micro::{Keys, Kind, Place, Settings, object, pairs};
-use crate::bench::served::Clients;
 use crate::context::Context;
 use crate::failure::Result;
 
@@ -94,6 +94,15 @@ pub(crate) struct Micro {
     engine: Option<String>,
 }
 
+/// How often each object is touched.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Keys {
+    /// All alike
+    Uniform,
+    /// The k-th most popular one in proportion to 1 / k^0.99, as in the Yahoo cloud benchmark
+    Zipf,
+}
+
 /// Numbers of threads, in the order given.
 #[derive(Clone, Debug)]
 struct Threads(Vec<usize>);
@@ -169,7 +178,10 @@ impl Micro {
             batches: self.batches.into_iter().map(|batch| batch as usize).collect(),
             levels,
             semantics,
-            keys: self.keys,
+            keys: match self.keys {
+                Keys::Uniform => micro::Keys::Uniform,
+                Keys::Zipf => micro::Keys::Zipf,
+            },
             seconds: self.seconds.clamp(0.01, 3600.0),
             repetitions: self.repetitions as usize,
             place: Place {
@@ -182,8 +194,9 @@ impl Micro {
 }
 
 fn case_names() -> PossibleValuesParser {
-    let extra = pairs::CASES.iter().filter(|case| !object::CASES.contains(case));
-    object::CASES.iter().chain(extra).copied().collect::<Vec<_>>().into()
+    let (objects, pairs) = (Kind::Object.cases(), Kind::Kv.cases());
+    let extra = pairs.iter().filter(|case| !objects.contains(case));
+    objects.iter().chain(extra).copied().collect::<Vec<_>>().into()
 }
 
 /// The names of all backends.

@@ -4,7 +4,7 @@
 mod amr;
 mod files;
 mod micro;
-mod tables;
+mod size;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use terrace_bench::micro::{self as rows, Kind};
+use terrace_bench::{
+    fast_place, migrate, mount, net, overhead, prediction, served, slow_place, study, tables,
+};
 use terrace_core::units::{parse_bytes, parse_duration};
 
 use super::{Group, Verb};
-use crate::bench::micro::{self as rows, Kind};
-use crate::bench::{
-    fast_place, migrate, mount, net, overhead, prediction, served, size, slow_place, study,
-};
 use crate::context::Context;
 use crate::failure::{Failure, Result, from_local};
 use crate::interrupt::Interrupt;
@@ -237,7 +237,7 @@ enum What {
     /// Makes a store of empty objects in another process, then opens, lists, reads and checks it in
     /// this one; `memory` is the anonymous memory of this process.
     #[command(after_long_help = SIZE_EXAMPLES)]
-    Size(size::Settings),
+    Size(size::Size),
     /// A store over the network, beside what the network itself can do
     ///
     /// Starts servers of its own on this machine, with authentication and checksums on, and runs
@@ -393,7 +393,7 @@ impl Verb for Bench {
             Some(What::Kv(micro)) => run_micro(micro, &[Kind::Kv], context),
             Some(What::Amr(options)) => {
                 let settings = options.settings()?;
-                let cases = until_interrupted(|stop| crate::bench::amr::run(&settings, stop))?;
+                let cases = until_interrupted(|stop| terrace_bench::amr::run(&settings, stop))?;
                 show(context, &json!({ "cases": cases }), || tables::amr(&cases).lines())
             }
             Some(What::HsmStudy { objects, repetitions, pairs, directory, picture }) => {
@@ -450,11 +450,13 @@ impl Verb for Bench {
                 })?;
                 show_served(context, &rows)
             }
-            Some(What::Size(settings)) => {
-                if let Some(place) = settings.place_to_fill() {
-                    return Ok(size::fill(place, &settings)?);
+            Some(What::Size(options)) => {
+                let fill = options.fill.clone();
+                let settings = options.settings();
+                if let Some(place) = fill {
+                    return Ok(terrace_bench::size::fill(&place, &settings)?);
                 }
-                let report = until_interrupted(|stop| size::run(&settings, stop))?;
+                let report = until_interrupted(|stop| terrace_bench::size::run(&settings, stop))?;
                 show(context, &json!(report), || report.table().lines())
             }
             Some(What::Net { groups, block_ms, rows, directory }) => {
@@ -480,11 +482,11 @@ impl Verb for Bench {
             }
             Some(What::Files(options)) => {
                 if options.obey {
-                    crate::bench::files::obey();
+                    terrace_bench::files::obey();
                     return Ok(());
                 }
                 let settings = options.settings()?;
-                let rows = until_interrupted(|stop| crate::bench::files::run(settings, stop))?;
+                let rows = until_interrupted(|stop| terrace_bench::files::run(settings, stop))?;
                 show(context, &json!({ "rows": rows }), || tables::files(&rows).lines())
             }
             Some(What::Migrate { size, directory, rounds, moves }) => {

@@ -11,6 +11,9 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::{Error, Key};
 use terrace_store::Store;
+use terrace_transfer::streams::{
+    LocalSource, LocalTarget, NewContent, Source, Stdout, StoredSource, Transfer,
+};
 
 use super::put::Keeping;
 use super::{Group, Verb};
@@ -20,9 +23,6 @@ use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
 use crate::mounted;
 use crate::output::Output;
-use crate::transfer::{
-    LocalSource, LocalTarget, NewContent, Source, Stdout, StoredSource, Transfer,
-};
 
 /// Copy between files and objects, or between objects
 ///

@@ -4,15 +4,15 @@
 use std::path::Path;
 
 use serde_json::json;
+use terrace_transfer::streams::{
+    LocalSource, LocalTarget, NewContent, Source, Stdout, StoredSource, Transfer,
+};
 
 use super::find;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::transfer::{
-    LocalSource, LocalTarget, NewContent, Source, Stdout, StoredSource, Transfer,
-};
 
 /// Stores a file, or standard input.
 pub(crate) fn put(context: &Context, item: &str, file: &str, content: &NewContent) -> Result<()> {

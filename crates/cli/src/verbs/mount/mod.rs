@@ -25,6 +25,7 @@ use terrace_metrics::{ControlSource, Exporter, MountSource, ProcessSource, Store
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Requests, Tiers};
 use terrace_settings::Settings;
 use terrace_store::{OpenOptions, Store};
+use terrace_transfer::Places;
 use terrace_transport::Endpoint;
 
 use self::retry::Retry;
@@ -36,7 +37,6 @@ use crate::interrupt::Interrupt;
 use crate::log::{Form, Log};
 use crate::metrics::{Metrics, export};
 use crate::output::Output;
-use crate::places::Places;
 use crate::service_manager;
 
 /// How long the kernel may cache names and attributes that no other process can change: until it

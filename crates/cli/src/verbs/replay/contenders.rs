@@ -5,10 +5,10 @@ use terrace_core::{Error, ErrorKind, Policy, TierIndex};
 use terrace_policies::POLICIES;
 use terrace_replay::{Order, TimedOptions};
 use terrace_store::PolicySource;
+use terrace_tuning::{Chosen, Manner, Modelled};
 
 use super::pictures::Drawing;
 use crate::failure::Result;
-use crate::modelled::{Chosen, Manner, Modelled};
 
 /// What a replay is called that has everything on the first tier, or on the last.
 const FAST_ONLY: &str = "fast-only";

@@ -19,7 +19,7 @@ use terrace_core::Error;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
-use crate::modelled::{Manner, Modelled};
+use crate::modelled::{Manner, modelled};
 use crate::reading::{Reading, is_same};
 
 /// Ask policies what they would have done with a trace
@@ -140,8 +140,9 @@ impl Replay {
             let reason = "the page would take the place of the trace";
             return Err(Error::invalid("replay the trace", reason).with("option", "--html").into());
         }
-        let modelled = Modelled::read(context)?;
-        let contenders = contenders::contenders(&modelled, &self.policies, &self.manner)?;
+        let modelled = modelled(context)?;
+        let manner = self.manner.model();
+        let contenders = contenders::contenders(&modelled, &self.policies, &manner)?;
         let wanted = timed::Wanted { explained: &self.explain, page: self.html.as_deref() };
         let options = self.reading.options()?;
         timed::run(&self.trace, &options, &modelled, contenders, &wanted, context)

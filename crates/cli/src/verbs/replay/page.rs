@@ -4,14 +4,14 @@
 use askama::Template;
 use terrace_core::units::{show_bytes, show_rate};
 use terrace_replay::{Served, Timed};
+use terrace_report::STYLE;
+use terrace_report::plot::{self, Axis, Bar, Point, swatch};
+use terrace_report::timeline::{Picture, VIEWER};
+use terrace_tuning::Modelled;
 
 use super::report::{Replayed, Report, from_first, seconds, shown};
 use super::stories::{self, Told};
-use crate::drawing::STYLE;
-use crate::drawing::plot::{self, Axis, Bar, Point, swatch};
-use crate::drawing::timeline::{Picture, VIEWER};
 use crate::failure::Result;
-use crate::modelled::Modelled;
 use crate::output::command_line;
 
 /// Steps of a plot over time: as many as a narrow one shows apart.
@@ -280,7 +280,7 @@ fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1e6 => format!("{value:.1e}"),
         large if large >= 100.0 => format!("{value:.0}"),
-        _ => crate::drawing::label(value),
+        _ => terrace_report::label(value),
     }
 }
 

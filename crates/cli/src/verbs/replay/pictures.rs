@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use terrace_core::{Action, Event, View};
 use terrace_replay::{Observer, Timed};
+use terrace_report::timeline::{Builder, CELLS_MAX, Picture, Seen, What};
 
-use crate::drawing::timeline::{Builder, CELLS_MAX, Picture, Seen, What};
 use crate::verbs::trace::picture::what;
 
 /// Marks of all pictures of a page, as far as each can have fewer.

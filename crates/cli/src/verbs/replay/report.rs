@@ -4,9 +4,9 @@
 use serde_json::{Map, Value, json};
 use terrace_core::units::{show_bytes, show_ns};
 use terrace_replay::{Format, Latencies, TierTimed, Timed, Traffic};
+use terrace_report::timeline::Picture;
 
 use super::stories::{self, Asked};
-use crate::drawing::timeline::Picture;
 use crate::output::{count, show_name};
 use crate::table::Table;
 

@@ -12,6 +12,7 @@ use std::thread;
 
 use terrace_core::{Error, ErrorKind, panic_text};
 use terrace_replay::{Observer, Options, Population, Timed, TimedReplay, Trace};
+use terrace_tuning::Modelled;
 
 use super::contenders::Contender;
 use super::pictures::Drawing;
@@ -19,7 +20,6 @@ use super::report::{Replayed, Report};
 use super::{page, stories};
 use crate::context::Context;
 use crate::failure::{Result, from_local};
-use crate::modelled::Modelled;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::reading::Given;

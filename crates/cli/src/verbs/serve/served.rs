@@ -33,7 +33,7 @@ impl Served {
         ServerReport {
             process: std::process::id(),
             status: status.unwrap_or_default(),
-            cpu_ns: crate::bench::cpu_ns(),
+            cpu_ns: terrace_measure::cpu_ns(),
             log_level: self.log.level(),
         }
     }

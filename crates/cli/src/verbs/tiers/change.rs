@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
+use terrace_backends::TierText;
 use terrace_core::units::show_bytes;
 use terrace_core::{Error, ErrorKind};
 use terrace_settings::Settings;
@@ -16,7 +17,6 @@ use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
-use crate::tier_text::TierText;
 
 /// Between two looks at a drain: short enough for a bar and for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);

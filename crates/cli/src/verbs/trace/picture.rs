@@ -7,13 +7,13 @@ use askama::Template;
 use terrace_core::units::show_ns;
 use terrace_core::{Error, EventKind, Outcome};
 use terrace_replay::{Operation, Options, Request};
+use terrace_report::STYLE;
+use terrace_report::timeline::{Builder, CELLS_MAX, Picture, Seen, VIEWER, What, grouped};
 use terrace_trace::{Access, Record, TierState};
 
 use super::choice::{Came, Choice, Found};
 use super::line;
 use crate::context::Context;
-use crate::drawing::STYLE;
-use crate::drawing::timeline::{Builder, CELLS_MAX, Picture, Seen, VIEWER, What, grouped};
 use crate::failure::{Result, from_local};
 use crate::output::{Output, command_line, count, show_name};
 use crate::progress::Progress;

@@ -19,7 +19,7 @@ use super::replay::named;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::{Result, from_local};
-use crate::modelled::{Manner, Modelled};
+use crate::modelled::{Manner, modelled};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::reading::{Given, Reading};
@@ -116,8 +116,8 @@ impl Verb for Tune {
     fn run(self, context: &Context) -> Result<()> {
         // Before hours of work.
         self.html.iter().try_for_each(|file| context.check_output(file))?;
-        let modelled = Modelled::read(context)?;
-        let timed = modelled.options(&self.manner)?;
+        let modelled = modelled(context)?;
+        let timed = modelled.options(&self.manner.model())?;
         check_watts(self.objective, &timed)?;
         let Some(trace) = self.trace else {
             return self.live.run(context, self.objective, &self.manner);

@@ -4,12 +4,12 @@
 use askama::Template;
 use terrace_core::units::show_bytes;
 use terrace_replay::{Candidate, Score, Tuned};
+use terrace_report::STYLE;
+use terrace_report::plot::{self, Bar};
+use terrace_tuning::Modelled;
 
 use super::report::Report;
-use crate::drawing::STYLE;
-use crate::drawing::plot::{self, Bar};
 use crate::failure::Result;
-use crate::modelled::Modelled;
 use crate::output::command_line;
 
 /// The page.

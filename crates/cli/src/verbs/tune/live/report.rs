@@ -8,24 +8,12 @@ use terrace_core::units::{format_duration, show_ns};
 use terrace_replay::rails::{Caution, Decision, Ruling, Step, Trial, Why};
 use terrace_replay::{Objective, Value};
 use terrace_store::Store;
+use terrace_tuning::live::{self, Done, Recorded, Running};
 
-use super::record::Recorded;
-use super::running::Running;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::output::{Output, count};
 use crate::time::show_wall;
-
-/// A window of which it is known what came of it.
-pub(super) struct Done {
-    pub(super) measured: Value,
-    /// What the model has for what ran; `None` where it was not asked.
-    pub(super) foreseen: Option<Value>,
-    pub(super) ruling: Ruling,
-    pub(super) is_dry_run: bool,
-    /// Why the store did not do it.
-    pub(super) refused: Option<String>,
-}
 
 pub(super) struct Report {
     output: Output,
@@ -37,8 +25,10 @@ impl Report {
     pub(super) fn new(context: &Context, objective: Objective) -> Self {
         Self { output: Output::new(), is_json: context.is_json, objective }
     }
+}
 
-    pub(super) fn begins(
+impl live::Report for Report {
+    fn begins(
         &mut self,
         store: &Store,
         running: &Running,
@@ -67,8 +57,7 @@ impl Report {
         ))
     }
 
-    /// The policy was changed from elsewhere.
-    pub(super) fn begins_anew(&mut self, running: &Running) -> Result<()> {
+    fn begins_anew(&mut self, running: &Running) -> Result<()> {
         if self.is_json {
             return self.json(&json!({ "begun_anew": {
                 "policy": running.policy,
@@ -78,7 +67,7 @@ impl Report {
         self.line("the policy or its parameters were changed by another command: beginning anew")
     }
 
-    pub(super) fn window(&mut self, recorded: &Recorded, done: &Done) -> Result<()> {
+    fn window(&mut self, recorded: &Recorded, done: &Done) -> Result<()> {
         if self.is_json {
             return self.json(&window(recorded, done));
         }
@@ -86,13 +75,7 @@ impl Report {
         self.line(line)
     }
 
-    /// What runs now, and what of it is new.
-    pub(super) fn ends(
-        &mut self,
-        first: &Running,
-        last: &Running,
-        unjudged: Option<&Step>,
-    ) -> Result<()> {
+    fn ends(&mut self, first: &Running, last: &Running, unjudged: Option<&Step>) -> Result<()> {
         if self.is_json {
             return self.json(&json!({ "ended": {
                 "policy": last.policy,
@@ -112,7 +95,9 @@ impl Report {
         };
         self.line(format!("{}: {changed}{unjudged}", last.policy))
     }
+}
 
+impl Report {
     fn window_line(&self, recorded: &Recorded, done: &Done) -> String {
         let Ruling { error, best, .. } = &done.ruling;
         let mut line = show_wall(recorded.began_wall_ns);
