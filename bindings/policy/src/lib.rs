@@ -15,7 +15,7 @@ use std::fmt;
 
 pub use table::Table;
 pub use terrace_policy_abi::{
-    Event, SIZE_UNKNOWN, SLOT_NONE, event, interest, outcome, temperature,
+    Event, Prices, SIZE_UNKNOWN, SLOT_NONE, event, interest, outcome, temperature,
 };
 pub use view::{Actions, Placement, Segment, Tier, View, Wish, WishKind};
 

@@ -2,10 +2,12 @@
 //! What the host shows during a call, without its pointers.
 #![allow(unsafe_code, reason = "reads what the host points to")]
 
+use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ops::Deref;
 use std::{fmt, slice};
 
-use terrace_policy_abi::{self as abi, action};
+use terrace_policy_abi::{self as abi, Prices, action};
 
 /// The text behind a pointer from the host.
 ///
@@ -33,7 +35,9 @@ pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
 /// What is where.
 #[derive(Debug)]
 pub struct View<'a> {
-    raw: &'a abi::View,
+    /// Read field by field: an older host has no bytes for the last ones.
+    raw: *const abi::View,
+    call: PhantomData<&'a abi::View>,
 }
 
 impl<'a> View<'a> {
@@ -41,25 +45,38 @@ impl<'a> View<'a> {
     ///
     /// `raw` comes from the host, in a call that lasts for `'a`.
     pub(crate) unsafe fn new(raw: *const abi::View) -> Self {
-        // SAFETY: as the caller vouches.
-        Self { raw: unsafe { &*raw } }
+        Self { raw, call: PhantomData }
     }
 
     /// Monotonic time of the call.
     pub fn now_ns(&self) -> u64 {
-        self.raw.now_ns
+        // SAFETY: from the host, as `new` was promised.
+        unsafe { (*self.raw).now_ns }
     }
 
     /// In order of preference; at least one.
     pub fn tiers(&self) -> &'a [Tier] {
         // SAFETY: from the host, as `new` was promised; `Tier` has the layout of what it wraps.
-        unsafe { list(self.raw.tiers.cast(), self.raw.tier_count as usize) }
+        unsafe { list((*self.raw).tiers.cast(), (*self.raw).tier_count as usize) }
+    }
+
+    /// What the providers of the tiers charge, in the order of the tiers; empty where the host is of
+    /// 0.1.0, which knows no prices.
+    pub fn prices(&self) -> &'a [Prices] {
+        const END_BYTES: usize = offset_of!(abi::View, prices) + size_of::<*const Prices>();
+        // SAFETY: from the host, as `new` was promised; every host has the size of its struct there.
+        let struct_bytes = unsafe { (*self.raw).struct_bytes as usize };
+        if struct_bytes < END_BYTES {
+            return &[];
+        }
+        // SAFETY: from the host, as `new` was promised, which has this field.
+        unsafe { list((*self.raw).prices, (*self.raw).tier_count as usize) }
     }
 
     /// By slot, dead ones included.
     pub fn segments(&self) -> &'a [Segment] {
         // SAFETY: from the host, as `new` was promised; `Segment` has the layout of what it wraps.
-        unsafe { list(self.raw.segments.cast(), self.raw.segment_count) }
+        unsafe { list((*self.raw).segments.cast(), (*self.raw).segment_count) }
     }
 
     /// The live segment in a slot, if it is still the one that was meant.
@@ -71,7 +88,7 @@ impl<'a> View<'a> {
     /// 64 random bits, from a seed that replay repeats.
     pub fn random(&self) -> u64 {
         // SAFETY: the host gives this function for this view.
-        unsafe { (self.raw.random)(self.raw) }
+        unsafe { ((*self.raw).random)(self.raw) }
     }
 }
 

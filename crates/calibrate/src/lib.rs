@@ -9,6 +9,7 @@ mod switches;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +109,8 @@ pub struct Calibrated {
     /// Latencies that could not be derived from what requests vary by, and are bounds: `latency`,
     /// `write_latency`, `cached_latency`.
     pub unresolved: Vec<&'static str>,
+    /// What the provider charges, by the name of the setting, as it is configured: that is not measured.
+    pub prices: BTreeMap<&'static str, f64>,
     /// Bytes that were measured on.
     pub bytes: u64,
     /// What reads and writes took, by size.
@@ -190,6 +193,8 @@ pub fn calibrate(
             break;
         }
         one.switch = switch;
+        let prices = tier.figures.prices.named().into_iter();
+        one.prices = prices.filter(|(_, price)| *price > 0.0).collect();
         measured(&one);
         all.push(one);
     }
@@ -341,6 +346,7 @@ fn measure_tier(
         is_cold: ground.is_cold(),
         is_durable: how.is_durable,
         unresolved,
+        prices: BTreeMap::new(),
         bytes: ground.bytes(),
         reads,
         writes,

@@ -69,6 +69,14 @@ pub fn show_name(name: &str) -> String {
     shown
 }
 
+/// A price in the currency of the configuration.
+pub(crate) fn show_price(price: f64) -> String {
+    match price {
+        small if small > 0.0 && small < 0.001 => format!("{small:.3e}"),
+        price => format!("{price:.4}"),
+    }
+}
+
 /// Bytes that are no text, for JSON.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -15,13 +15,13 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
     }
 
     /// Adds a row of plain words, such as the heading.
-    pub fn heading<const N: usize>(&mut self, cells: [&str; N]) {
-        self.row(cells.map(String::from));
+    pub fn heading<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>) {
+        self.row(cells.into_iter().map(String::from));
     }
 
     /// The lines.

@@ -51,4 +51,4 @@ pub use semantics::{
     Persistency, Semantics, Temperature,
 };
 pub use tier::{TierIndex, TierSet};
-pub use view::{Figures, SegmentView, TierView, View, Watermarks};
+pub use view::{Figures, Prices, SegmentView, TierView, View, Watermarks};

@@ -20,6 +20,61 @@ pub struct Figures {
     pub idle_w: f64,
     /// Power when busy.
     pub active_w: f64,
+    /// What its provider charges.
+    pub prices: Prices,
+}
+
+/// What the provider of a tier charges, in a currency of the user's choice; 0 for what costs nothing.
+///
+/// A GB is 10^9 bytes. Deletions have no price.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// Of 1000 requests that write or list.
+    pub per_1000_write_requests: f64,
+    /// Of 1000 requests that read.
+    pub per_1000_read_requests: f64,
+    /// Of a GB that is stored for [`Prices::MONTH_S`].
+    pub per_gb_month: f64,
+    /// Of a GB that is read from the tier.
+    pub per_gb_read: f64,
+}
+
+impl Prices {
+    /// Seconds of a month of storage: 730 hours, a twelfth of a year.
+    pub const MONTH_S: f64 = 730.0 * 3600.0;
+
+    /// Bytes of a GB.
+    const GB_BYTES: f64 = 1e9;
+
+    /// Whether nothing has a price.
+    pub fn is_free(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Each by the name of its setting.
+    pub fn named(&self) -> [(&'static str, f64); 4] {
+        [
+            ("price_per_1000_write_requests", self.per_1000_write_requests),
+            ("price_per_1000_read_requests", self.per_1000_read_requests),
+            ("price_per_gb_month", self.per_gb_month),
+            ("price_per_gb_read", self.per_gb_read),
+        ]
+    }
+
+    /// The price of so many requests that write.
+    pub fn writes(&self, requests: f64) -> f64 {
+        requests / 1000.0 * self.per_1000_write_requests
+    }
+
+    /// The price of so many requests that read, and of the bytes that they read.
+    pub fn reads(&self, requests: f64, bytes: f64) -> f64 {
+        requests / 1000.0 * self.per_1000_read_requests + bytes / Self::GB_BYTES * self.per_gb_read
+    }
+
+    /// The price of storing: bytes times seconds.
+    pub fn storing(&self, byte_s: f64) -> f64 {
+        byte_s / Self::GB_BYTES / Self::MONTH_S * self.per_gb_month
+    }
 }
 
 impl Default for Figures {
@@ -33,6 +88,7 @@ impl Default for Figures {
             parallelism: 1,
             idle_w: 0.0,
             active_w: 0.0,
+            prices: Prices::default(),
         }
     }
 }

@@ -73,7 +73,7 @@
  *   naming both. Within one abi_version this file only grows:
  *   - A struct that begins with struct_bytes may get new fields at its end. struct_bytes says how
  *     many bytes the side that made it knew; fields beyond that do not exist.
- *   - Structs that come in arrays (terrace_event, terrace_tier, terrace_segment) keep their size.
+ *   - Structs that come in arrays (terrace_event, terrace_tier, terrace_prices, terrace_segment) keep their size.
  *     Their reserved fields are 0 and may get a meaning of which 0 is the old behaviour.
  *   - Enumerations get new numbers. Ignore events of a kind that you do not know.
  *   A library whose author wants to serve several versions looks at host_abi_version.
@@ -185,6 +185,17 @@ struct terrace_tier {
 };
 
 /*
+ * What the provider of a tier charges, in a currency of the user's choice; 0 for what costs nothing.
+ * Deletions have no price.
+ */
+struct terrace_prices {
+    double per_1000_write_requests; /* Of 1000 requests that write or list. */
+    double per_1000_read_requests;  /* Of 1000 requests that read. */
+    double per_gb_month;            /* Of 10^9 bytes that are stored for 730 hours. */
+    double per_gb_read;             /* Of 10^9 bytes that are read from the tier. */
+};
+
+/*
  * A segment: a contiguous part of an object, the unit of location and migration. Most objects have
  * one. It is found by its slot, its index in terrace_view.segments. Slots are dense and are used
  * again after a delete; `incarnation` tells the users of a slot apart.
@@ -222,6 +233,8 @@ struct terrace_view {
     /* 64 random bits, from a seed that replay repeats. */
     uint64_t (*random)(const struct terrace_view *view);
     void *host; /* Not yours. */
+    /* Of each tier, tier_count of them. There since terrace_view has it: hosts of 0.1.0 end before. */
+    const struct terrace_prices *prices;
 };
 
 enum terrace_event_kind {

@@ -218,6 +218,17 @@ pub struct Tier {
     pub reserved: [u8; 2],
 }
 
+/// `terrace_prices`.
+#[allow(missing_docs, reason = "the header documents the fields")]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Prices {
+    pub per_1000_write_requests: f64,
+    pub per_1000_read_requests: f64,
+    pub per_gb_month: f64,
+    pub per_gb_read: f64,
+}
+
 /// `terrace_segment`.
 #[allow(missing_docs, reason = "the header documents the fields")]
 #[derive(Clone, Copy, Debug)]
@@ -257,6 +268,7 @@ pub struct View {
     pub segment_count: usize,
     pub random: unsafe extern "C" fn(*const View) -> u64,
     pub host: *mut c_void,
+    pub prices: *const Prices,
 }
 
 /// `terrace_event`.

@@ -32,7 +32,7 @@ pub use read::{Columns, Lived, LivedTier, Options, Trace, objects_named};
 pub use request::{Operation, Request};
 pub use timed::{
     Burst, Cached, Character, Latencies, MoveStory, Observer, Population, Recent, Served, Story,
-    Switch, TierTimed, Timed, TimedOptions, TimedReplay, TimedTier, Traffic, trace_key,
+    Switch, TierTimed, Timed, TimedOptions, TimedReplay, TimedTier, Traffic, Usage, trace_key,
 };
 pub use tune::{
     Candidate, Foreseen, MakePolicy, Objective, OpenTrace, Score, Shadows, TierFill, TuneOptions,

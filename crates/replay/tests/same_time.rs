@@ -57,6 +57,7 @@ fn replay(path: &Path) -> Timed {
             parallelism: 4,
             idle_w: 1.0,
             active_w: 3.0,
+            ..Figures::default()
         };
         let watermarks = Watermarks { low: 0.5, high: 0.9, critical: 1.0 };
         let view = TierView { watermarks, ..TierView::empty(name, figures) };

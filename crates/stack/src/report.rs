@@ -54,6 +54,18 @@ pub struct TierReport {
     pub idle_w: f64,
     /// Power when busy.
     pub active_w: f64,
+    /// What its provider charges, in the currency of the user: for 1000 requests that write, …
+    #[serde(default)]
+    pub price_per_1000_write_requests: f64,
+    /// … for 1000 that read, …
+    #[serde(default)]
+    pub price_per_1000_read_requests: f64,
+    /// … for 10^9 bytes stored for a month of 730 hours, …
+    #[serde(default)]
+    pub price_per_gb_month: f64,
+    /// … and for 10^9 bytes read.
+    #[serde(default)]
+    pub price_per_gb_read: f64,
     /// Fill levels as fractions of capacity: low, high, critical.
     pub watermarks: [f64; 3],
     /// What was done on it since the store was opened.

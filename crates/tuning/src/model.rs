@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use terrace_core::units::parse_bytes;
-use terrace_core::{Error, Figures, Persistency, Result, TierIndex, TierView};
+use terrace_core::{Error, Figures, Persistency, Prices, Result, TierIndex, TierView};
 use terrace_replay::{Burst, Cached, Character, Recent, Switch, TimedOptions, TimedTier};
 use terrace_settings::{PolicySource, Settings, TierSettings};
 
@@ -78,11 +78,16 @@ impl Modelled {
         let Settings {
             tiers, persistency, move_threads, move_bandwidth, move_yields, policy, ..
         } = &self.settings;
-        // Capacity is of what objects take, and a replay counts their lengths.
+        // Capacity and prices of bytes are of what objects take, and a replay counts their lengths.
         let figures = |tier: &TierSettings| Figures {
             capacity_bytes: match tier.figures.capacity_bytes {
                 u64::MAX => u64::MAX,
                 bytes => (bytes as f64 / tier.packed_share) as u64,
+            },
+            prices: Prices {
+                per_gb_month: tier.figures.prices.per_gb_month * tier.packed_share,
+                per_gb_read: tier.figures.prices.per_gb_read * tier.packed_share,
+                ..tier.figures.prices
             },
             ..tier.figures
         };
@@ -165,5 +170,7 @@ fn character(tier: &TierSettings, persistency: Persistency) -> Character {
             latency_ns: nanoseconds(switch.latency),
             cpu_ns: nanoseconds(switch.cpu),
         }),
+        is_whole: tier.is_whole(),
+        is_bucket: tier.s3.is_some(),
     }
 }

@@ -82,6 +82,10 @@ class TierReport:
     write_bytes_per_s: float | None
     idle_w: float
     active_w: float
+    price_per_1000_write_requests: float
+    price_per_1000_read_requests: float
+    price_per_gb_month: float
+    price_per_gb_read: float
     modelled_energy_j: float
     ledger: LedgerReport
 

@@ -154,6 +154,11 @@ class Tier:
     outgoing_bytes: int
     utilisation: float  # share of the last interval that applications kept it busy
     is_writable: bool
+    # What its provider charges, in the currency of the store's configuration; 0 for what is free.
+    price_per_1000_write_requests: float = 0.0
+    price_per_1000_read_requests: float = 0.0
+    price_per_gb_month: float = 0.0  # of 10^9 bytes stored for 730 hours
+    price_per_gb_read: float = 0.0  # of 10^9 bytes read
 
     def expected_bytes(self) -> int:
         """What primaries will take when all queued migrations have ended: plan with this, so that

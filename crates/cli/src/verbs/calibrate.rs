@@ -130,6 +130,8 @@ fn lines(one: &Calibrated) -> Vec<String> {
     lines.push(format!("[[tier]]  # {}", one.tier));
     let keys = one.settings().into_iter();
     lines.extend(keys.filter_map(|(key, value)| Some(format!("{key} = {}", value?))));
+    let prices = one.prices.iter();
+    lines.extend(prices.map(|(key, price)| format!("{key} = {price}  # as configured")));
     lines.push(String::new());
     lines
 }

@@ -32,7 +32,7 @@ const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// (unlimited), to try things out; give real ones with --tier, most preferred first.
 ///
 /// A tier is NAME=PATH with settings after commas, each as in terrace.toml: capacity, latency,
-/// bandwidth (or read_bandwidth and write_bandwidth), parallelism, idle_power, active_power,
+/// bandwidth (or read_bandwidth and write_bandwidth), parallelism, idle_power, active_power, prices,
 /// watermarks.low, .high and .critical, and throttle.latency, .bandwidth and .parallelism, which
 /// simulate a slower device. PATH is a directory, which is made if it is missing and is relative
 /// to the current directory, or `memory:`, or `s3://BUCKET/PREFIX`, with the settings endpoint, region,

@@ -155,6 +155,29 @@ fn policies_are_compared_between_their_bounds() {
 }
 
 #[test]
+fn prices_of_tiers_add_up_to_a_cost() {
+    let scene = with_load();
+    let words = "replay load.csv --store store.toml --policy pinned,lru";
+    assert!(!scene.ok(words.split_whitespace()).contains("cost"), "no tier has a price");
+    let prices = "name = \"slow\"\nprice_per_1000_read_requests = 400\nprice_per_gb_read = 9";
+    scene.file("store.toml", TIERS.replace("name = \"slow\"", prices));
+    let table = scene.ok(words.split_whitespace());
+    assert!(table.lines().any(|line| line.ends_with("  cost")), "{table}");
+    let found = scene.json(format!("{words} --html cost.html").split_whitespace()).remove(0);
+    let costs: Vec<_> = found["replays"].as_array().expect("a list").iter().collect();
+    let cost = |index: usize| costs[index]["cost"].as_f64().expect("a number");
+    // 120 requests of 1 MB, all of the slow tier; none; some.
+    assert!((cost(1) - (120.0 * 0.4 + 0.12 * 9.0)).abs() < 1e-9, "{}", cost(1));
+    assert!(cost(0) == 0.0 && cost(2) > 0.0 && cost(2) < cost(1), "{} {}", cost(0), cost(2));
+    let slow = &costs[1]["tiers"][1];
+    let counted = [&slow["read_requests"], &slow["write_requests"], &slow["out_bytes"]];
+    assert_eq!(counted, [&120.into(), &0.into(), &120_000_000.into()]);
+    assert_eq!(slow["cost"], costs[1]["cost"]);
+    let page = String::from_utf8(scene.read("cost.html")).expect("text");
+    assert!(page.contains("<figcaption>Cost</figcaption>") && page.contains("GB months"));
+}
+
+#[test]
 fn a_device_has_what_the_configuration_says_of_it() {
     let scene = Scene::empty();
     let device = "bandwidth = \"100MB/s\"\nwrite_latency = \"1s\"";

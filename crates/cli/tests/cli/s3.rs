@@ -2,11 +2,12 @@
 //! A store with a bucket below a directory, through the command.
 
 use serde_json::Value;
-use terrace_core::{Backend, Key, ObjectExt, Open};
-use terrace_store::Store;
+use terrace_core::{Backend, Create, Key, ObjectExt, Open};
+use terrace_store::{Recording, Store};
 use terrace_testkit::pattern_bytes;
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
 
+use crate::cut_off::eventually;
 use crate::scene::{Scene, finish, one_error, piped};
 
 /// A directory with a file of credentials, and the description of a tier on a server.
@@ -184,6 +185,9 @@ fn a_bucket_is_calibrated() {
         times: u64::MAX,
         fault: S3Fault::Stall(std::time::Duration::from_millis(5)),
     });
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    let price = "name = \"cold\"\nprice_per_gb_month = 0.02 # from a list\n";
+    scene.file("store/terrace.toml", settings.replace("name = \"cold\"\n", price));
     let words = "calibrate store --tier cold --seconds 4 --write";
     let found = scene.json(words.split_whitespace()).remove(0);
     let latency_ns = found["tiers"][0]["latency_ns"].as_u64().expect("a number");
@@ -191,7 +195,75 @@ fn a_bucket_is_calibrated() {
     let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
     let cold = settings.split("name = \"cold\"").nth(1).expect("its section");
     assert!(cold.contains("latency = ") && cold.contains("bucket = \"bucket\""), "{settings}");
+    // It measures no prices, and leaves them.
+    assert!(cold.contains("price_per_gb_month = 0.02 # from a list"), "{settings}");
+    assert_eq!(found["tiers"][0]["prices"]["price_per_gb_month"], 0.02, "{found}");
+    let tiers = scene.json(["tiers"]).remove(0);
+    assert_eq!(tiers["tiers"][1]["price_per_gb_month"], 0.02, "{tiers}");
+    assert_eq!(tiers["tiers"][0]["price_per_gb_month"], 0.0, "{tiers}");
     let is_of_store =
         |name: &String| name == "stores/one/superblock" || name.starts_with("stores/one/c/");
     assert!(server.names().iter().all(is_of_store), "{:?}", server.names());
+}
+
+/// What a replay counts for a bucket is what its service was asked.
+#[test]
+fn a_replay_counts_the_requests_that_were_made() {
+    let server = S3Server::start();
+    let (scene, tier) = prepared(&server);
+    let words = ["init", "store", "--policy", "write-buffer", "--tier", "fast=fast", "--tier"];
+    scene.ok(words.into_iter().chain([tier.as_str()]));
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    // The log of the catalog would be in the bucket, too.
+    let settings = settings.replace("[catalog]\n", "[catalog]\ncheckpoint = false\n")
+        + "\nevery = \"50ms\"\n[policy.parameters]\ntimeout = \"200ms\"\n";
+    scene.file("store/terrace.toml", settings);
+    let store = Store::open(&scene.path("store").display().to_string()).expect("it opens");
+    let recording = Recording { has_decisions: false, ..Recording::default() };
+    store.admin().record(&recording).expect("it begins");
+    server.counts();
+    let put = |name: &str, bytes: usize| {
+        let key = Key::new("run", name).expect("legal");
+        let object = store.open(&key, &Open { create: Create::New, ..Open::write() });
+        let object = object.expect("it is made");
+        object.write(0, &pattern_bytes(1, 0, 0, bytes)).expect("written");
+        key
+    };
+    let is_below = |segments: u64| {
+        let tiers = store.admin().tiers().expect("asked");
+        tiers[1].segments == segments && tiers[0].garbage_bytes == 0
+    };
+    let keys = [("small", 100_000), ("large", 20 << 20), ("read", 9 << 20), ("gone", 50_000)];
+    let [small, large, read, gone] = keys.map(|(name, bytes)| put(name, bytes));
+    eventually("they are in the bucket", || is_below(4));
+    // Anywhere, from front to back, all at once, and what is not read at all.
+    let mut part = vec![0; 128 << 10];
+    let object = store.open(&large, &Open::read()).expect("opens");
+    for offset_bytes in [5 << 20, 1 << 20, 7 << 20] {
+        object.read(offset_bytes, &mut part[..4096]).expect("read");
+    }
+    object.read(0, &mut vec![0; 9 << 20]).expect("read");
+    let object = store.open(&read, &Open::read()).expect("opens");
+    for piece in 0..72 {
+        object.read(piece * (128 << 10), &mut part).expect("read");
+    }
+    // A write recalls it, and the policy moves it to the bucket again.
+    store.open(&small, &Open::write()).expect("opens").write(10, b"new").expect("recalled");
+    store.delete(&gone).expect("deleted");
+    eventually("it is there again", || is_below(3));
+    store.admin().stop_recording().expect("it ends");
+    let made = server.counts();
+    let sum = |kinds: &[&str]| kinds.iter().filter_map(|kind| made.get(kind)).sum::<u64>();
+    store.close().expect("it closes");
+    let replay = scene.json("replay store/trace --store store".split_whitespace()).remove(0);
+    let replay = replay["replays"].as_array().expect("a list");
+    let own = replay.iter().find(|one| one["policy"] == "write-buffer").expect("the store's own");
+    let cold = &own["tiers"][1];
+    let counted = ["write", "read", "delete"].map(|kind| cold[format!("{kind}_requests")].as_u64());
+    let expected = [
+        sum(&["PUT", "BEGIN", "PART", "COMPLETE"]),
+        sum(&["GET", "HEAD"]),
+        sum(&["DELETE", "ABORT"]),
+    ];
+    assert_eq!(counted, expected.map(Some), "{made:?} {own}");
 }

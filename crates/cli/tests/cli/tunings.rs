@@ -92,6 +92,26 @@ fn a_page_has_every_candidate_and_fetches_nothing() {
 }
 
 #[test]
+fn a_search_for_cost_chooses_otherwise_than_one_for_time() {
+    let scene = with_load();
+    // The fast tier costs by what it stores, and so much that nothing should be there.
+    let price = "name = \"fast\"\nprice_per_gb_month = 1e6";
+    scene.file("store.toml", TIERS.replace("name = \"fast\"", price));
+    let recommended = |objective: &str| {
+        let words = "tune load.csv --store store.toml --policy lru --budget 8 --search gate";
+        let found = scene.json(format!("{words} --objective {objective}").split_whitespace());
+        let score = |name: &str, figure: &str| {
+            candidate(&found[0], name)["judged"][figure].as_f64().expect("a number")
+        };
+        let best = found[0]["best"].as_str().expect("a name");
+        (best == "pinned", score("defaults", "cost"), score("pinned", "cost"))
+    };
+    let (is_pinned, defaults, pinned) = recommended("time");
+    assert!(!is_pinned && defaults > pinned && pinned == 0.0, "{defaults} {pinned}");
+    assert!(recommended("cost").0);
+}
+
+#[test]
 fn what_cannot_be_tuned_says_why() {
     let scene = with_load();
     let without_watts: Vec<_> = TIERS.lines().filter(|line| !line.contains("power")).collect();
@@ -107,6 +127,8 @@ fn what_cannot_be_tuned_says_why() {
         (3, "load.csv --store store.toml --policy wrong", "pinned, lru"),
         (2, "short.csv --store store.toml --policy lru", "needs 320 requests"),
         (2, "load.csv --store still.toml --policy lru", "--objective time"),
+        (2, "load.csv --store store.toml --policy lru --objective cost", "price_per_gb_month"),
+        (2, "--live --store store.toml --objective cost", "name a trace"),
         (2, "load.csv --store store.toml --policy lru --budget 3", "--budget"),
         (2, "load.csv --store store.toml --policy lru --objective speed", "edp"),
         (2, "load.csv --store store.toml --policy lru --budget 9 --seconds 9", "--seconds"),

@@ -47,6 +47,7 @@ impl Settings for FilterSettings {
              `off` promotes on every touch that comes back.",
         ),
         settings::factor(),
+        settings::price_weight(),
         settings::min_residency(),
         settings::busy(),
         settings::max_bytes(),

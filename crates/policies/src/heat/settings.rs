@@ -133,6 +133,7 @@ impl Settings for HeatSettings {
         settings::idle(),
         gate(),
         settings::factor(),
+        settings::price_weight(),
         settings::min_residency(),
         settings::busy(),
         settings::max_bytes(),

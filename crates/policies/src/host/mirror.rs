@@ -4,7 +4,9 @@
 
 use std::ffi::c_void;
 
-use terrace_core::{Event, EventKind, Key, Random, SLOT_NONE, SegmentView, Slot, TierView, View};
+use terrace_core::{
+    Event, EventKind, Key, Prices, Random, SLOT_NONE, SegmentView, Slot, TierView, View,
+};
 use terrace_policy_abi as abi;
 
 use crate::mechanism::boundary::{persistency, temperature};
@@ -49,16 +51,17 @@ impl Mirror {
     }
 
     /// The view of one call: valid as long as everything that it is made from.
-    pub(super) fn view(&self, view: &View, tiers: &[abi::Tier], random: &mut Random) -> abi::View {
+    pub(super) fn view(&self, view: &View, tiers: &Tiers, random: &mut Random) -> abi::View {
         abi::View {
             struct_bytes: size_of::<abi::View>() as u32,
-            tier_count: tiers.len() as u32,
+            tier_count: tiers.tiers.len() as u32,
             now_ns: view.now_ns,
-            tiers: tiers.as_ptr(),
+            tiers: tiers.tiers.as_ptr(),
             segments: self.segments.as_ptr(),
             segment_count: self.segments.len(),
             random: random_u64,
             host: (&raw mut *random).cast::<c_void>(),
+            prices: tiers.prices.as_ptr(),
         }
     }
 }
@@ -89,9 +92,27 @@ unsafe extern "C" fn random_u64(view: *const abi::View) -> u64 {
     random.next_u64()
 }
 
+/// The tiers of a view and their prices.
+pub(super) struct Tiers {
+    tiers: Vec<abi::Tier>,
+    prices: Vec<abi::Prices>,
+}
+
 /// The tiers of a view; names point into it.
-pub(super) fn tiers(view: &View) -> Vec<abi::Tier> {
-    view.tiers.iter().map(c_tier).collect()
+pub(super) fn tiers(view: &View) -> Tiers {
+    Tiers {
+        tiers: view.tiers.iter().map(c_tier).collect(),
+        prices: view.tiers.iter().map(|tier| c_prices(tier.figures.prices)).collect(),
+    }
+}
+
+fn c_prices(prices: Prices) -> abi::Prices {
+    abi::Prices {
+        per_1000_write_requests: prices.per_1000_write_requests,
+        per_1000_read_requests: prices.per_1000_read_requests,
+        per_gb_month: prices.per_gb_month,
+        per_gb_read: prices.per_gb_read,
+    }
 }
 
 fn c_tier(tier: &TierView) -> abi::Tier {

@@ -33,6 +33,7 @@ impl Settings for LruSettings {
              `off` promotes on every second access.",
         ),
         settings::factor(),
+        settings::price_weight(),
         settings::min_residency(),
         settings::busy(),
         settings::max_bytes(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-use terrace_core::{Action, ActionKind, EventKind, Outcome, Persistency, Slot, TierIndex};
+use terrace_core::{Action, ActionKind, EventKind, Figures, Outcome, Persistency, Slot, TierIndex};
 
 use crate::harness::{Harness, tiers};
 use crate::mechanism::tiering::STEPS_MAX;
@@ -157,6 +157,25 @@ fn with_the_gate_a_working_set_that_is_read_again_moves_up() {
     assert_eq!(promoted.len(), 8);
     assert!(slots.iter().all(|slot| harness.tier(*slot) == 0));
     assert!(promoted.iter().all(|action| action.benefit_s > 0.0));
+}
+
+#[test]
+fn a_price_of_reads_makes_a_promotion_pay() {
+    let promoted = |weight: &str| {
+        // The upper tier is no faster.
+        let mut view = tiers(&[100 * MB, 1000 * MB]);
+        view[0].figures = Figures { capacity_bytes: 100 * MB, ..view[1].figures };
+        view[1].figures.prices.per_gb_read = 0.09;
+        let mut harness = Harness::new("lru", &[("price_weight", weight)], view);
+        let slot = below(&mut harness, 1)[0];
+        for _ in 0..5 {
+            harness.advance(1.0);
+            harness.read(slot, 0, 10 * MB);
+        }
+        kinds(&harness.round())
+    };
+    assert_eq!(promoted("0"), []);
+    assert_eq!(promoted("10000"), [promotion(0)]);
 }
 
 #[test]

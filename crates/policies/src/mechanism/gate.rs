@@ -20,9 +20,11 @@ pub(crate) struct Terms {
     pub(crate) factor: f64,
     /// How far ahead savings count.
     pub(crate) horizon_ns: u64,
+    /// Seconds that a price of 1 weighs; 0 leaves prices out.
+    pub(crate) price_weight: f64,
 }
 
-/// Seconds on both sides of a promotion.
+/// Seconds on both sides of a promotion; prices are among them by their weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judgement {
     pub(crate) expected_accesses: f64,
@@ -129,31 +131,39 @@ impl Gate {
         demand: &Demand,
         to: TierIndex,
         victim: Option<Victim<'_>>,
+        terms: &Terms,
     ) -> Judgement {
         let (source, target) = (&view.tiers[segment.tier.index()], &view.tiers[to.index()]);
-        let saving_s = demand.accesses * self.difference_s(demand, source, target);
+        let weight = terms.price_weight;
+        let saving_s = demand.accesses * self.difference_s(demand, source, target, weight);
         let copying_s = match segment.copies.contains(to) {
             true => 0.0,
-            false => copy_s(source, target, segment.size_bytes),
+            false => copy_s(source, target, segment.size_bytes, weight),
         };
+        let horizon_s = terms.horizon_ns as f64 * 1e-9;
+        let storing = target.figures.prices.storing(segment.size_bytes as f64 * horizon_s);
         let displaced_s =
-            victim.map_or(0.0, |victim| self.displaced_s(view, segment, target, &victim));
-        Judgement { expected_accesses: demand.accesses, saving_s, cost_s: copying_s + displaced_s }
+            victim.map_or(0.0, |victim| self.displaced_s(view, segment, target, &victim, weight));
+        let cost_s = copying_s + displaced_s + weight * storing;
+        Judgement { expected_accesses: demand.accesses, saving_s, cost_s }
     }
 
     /// Seconds that one access is longer on `slow` than on `fast`; negative where it is shorter.
-    fn difference_s(&self, demand: &Demand, slow: &TierView, fast: &TierView) -> f64 {
-        self.access_s(demand, slow) - self.access_s(demand, fast)
+    fn difference_s(&self, demand: &Demand, slow: &TierView, fast: &TierView, weight: f64) -> f64 {
+        self.access_s(demand, slow, weight) - self.access_s(demand, fast, weight)
     }
 
     /// Seconds of one access of the usual length. Requests beyond what a tier serves at once share
     /// it, so a tier with more parallelism can be the better one for many large reads.
-    fn access_s(&self, demand: &Demand, tier: &TierView) -> f64 {
+    fn access_s(&self, demand: &Demand, tier: &TierView, weight: f64) -> f64 {
         let (bytes, write_share) = (demand.access_bytes, demand.write_share);
         let alone_s = (1.0 - write_share) * tier.figures.read_s(bytes)
             + write_share * tier.figures.write_s(bytes);
         let sharing = self.concurrency / f64::from(tier.figures.parallelism.max(1));
-        alone_s * sharing.max(1.0)
+        let prices = &tier.figures.prices;
+        let price = (1.0 - write_share) * prices.reads(1.0, bytes as f64)
+            + write_share * prices.writes(1.0);
+        alone_s * sharing.max(1.0) + weight * price
     }
 
     /// The cost of taking from the tier below what the victim would have saved, and of moving it,
@@ -164,24 +174,28 @@ impl Gate {
         segment: &SegmentView,
         target: &TierView,
         victim: &Victim<'_>,
+        weight: f64,
     ) -> f64 {
         let below = victim.segment.tier.below();
         let Some(lower) = view.tiers.get(below.index()) else { return 0.0 };
-        let lost_s =
-            victim.demand.accesses * self.difference_s(&victim.demand, lower, target).max(0.0);
+        let longer_s = self.difference_s(&victim.demand, lower, target, weight).max(0.0);
+        let lost_s = victim.demand.accesses * longer_s;
         let copying_s = match victim.segment.copies.contains(below) {
             true => 0.0,
-            false => copy_s(target, lower, victim.segment.size_bytes),
+            false => copy_s(target, lower, victim.segment.size_bytes, weight),
         };
         let share = segment.size_bytes as f64 / victim.segment.size_bytes.max(1) as f64;
         share * (lost_s + copying_s)
     }
 }
 
-/// Seconds of both tiers that copying takes from applications.
-fn copy_s(source: &TierView, target: &TierView, bytes: u64) -> f64 {
+/// Seconds of both tiers that copying takes from applications, and its price by its weight.
+fn copy_s(source: &TierView, target: &TierView, bytes: u64, price_weight: f64) -> f64 {
     let weight = |tier: &TierView| tier.utilisation.clamp(IDLE_WEIGHT, 1.0);
-    weight(source) * source.figures.read_s(bytes) + weight(target) * target.figures.write_s(bytes)
+    let (from, to) = (&source.figures, &target.figures);
+    weight(source) * from.read_s(bytes)
+        + weight(target) * to.write_s(bytes)
+        + price_weight * (from.prices.reads(1.0, bytes as f64) + to.prices.writes(1.0))
 }
 
 #[cfg(test)]
@@ -189,10 +203,10 @@ mod tests {
     use super::*;
     use crate::harness::{self, segment};
     use crate::mechanism::habits::Habits;
-    use terrace_core::TierSet;
+    use terrace_core::{Figures, Prices, TierSet};
 
     const MB: u64 = 1_000_000;
-    const TERMS: Terms = Terms { factor: 1.5, horizon_ns: 600_000_000_000 };
+    const TERMS: Terms = Terms { factor: 1.5, horizon_ns: 600_000_000_000, price_weight: 0.0 };
 
     /// A fast tier (0.1 ms, 1 GB/s) over a slow one (10 ms, 100 MB/s), both fully busy.
     fn view() -> View {
@@ -220,7 +234,7 @@ mod tests {
     fn judge(view: &View, times: u64, victim: Option<Victim<'_>>) -> Judgement {
         let candidate = segment("n/a", 10 * MB, TierIndex(1));
         let demand = read_times(times, 10 * MB);
-        Gate::new(0).judge(view, &candidate, &demand, TierIndex(0), victim)
+        Gate::new(0).judge(view, &candidate, &demand, TierIndex(0), victim, &TERMS)
     }
 
     #[test]
@@ -264,13 +278,49 @@ mod tests {
     }
 
     #[test]
+    fn prices_count_by_their_weight() {
+        let mut view = view();
+        view.tiers[1].figures.prices = Prices {
+            per_1000_write_requests: 5.0,
+            per_1000_read_requests: 2.0,
+            per_gb_month: 3.0,
+            per_gb_read: 0.1,
+        };
+        view.tiers[0].figures.prices = Prices { per_gb_month: 2.0, ..Prices::default() };
+        let candidate = segment("n/a", 10 * MB, TierIndex(1));
+        let demand = read_times(2, 10 * MB);
+        let judge = |price_weight: f64| {
+            let terms = Terms { price_weight, ..TERMS };
+            let gate = Gate::new(0);
+            gate.judge(&view, &candidate, &demand, TierIndex(0), None, &terms)
+        };
+        let (without, with) = (judge(0.0), judge(100.0));
+        // One read came back, which costs 0.002 and for 10 MB 0.001; the move reads once, too, and then
+        // 10 MB are stored for 600 s.
+        let read = 0.002 + 0.001;
+        let stored = 2.0 * 0.01 * 600.0 / (730.0 * 3600.0);
+        assert!((with.saving_s - without.saving_s - 100.0 * read).abs() < 1e-9, "{with:?}");
+        assert!((with.cost_s - without.cost_s - 100.0 * (read + stored)).abs() < 1e-9, "{with:?}");
+        // A tier that is no faster, and whose requests cost nothing.
+        view.tiers[0].figures = Figures { prices: Prices::default(), ..view.tiers[1].figures };
+        let demand = read_times(4, 10 * MB);
+        let judge = |price_weight: f64| {
+            let terms = Terms { price_weight, ..TERMS };
+            let gate = Gate::new(0);
+            gate.judge(&view, &candidate, &demand, TierIndex(0), None, &terms).passes(&terms)
+        };
+        assert!(!judge(0.0) && judge(1000.0));
+    }
+
+    #[test]
     fn many_large_reads_at_once_stay_on_the_wider_tier() {
         let mut view = view();
         view.tiers[0].figures.parallelism = 1;
         view.tiers[1].figures.parallelism = 64;
         let mut gate = Gate::new(0);
         let (candidate, demand) = (segment("n/a", 10 * MB, TierIndex(1)), read_times(20, 10 * MB));
-        let judge = |gate: &Gate| gate.judge(&view, &candidate, &demand, TierIndex(0), None);
+        let judge =
+            |gate: &Gate| gate.judge(&view, &candidate, &demand, TierIndex(0), None, &TERMS);
         assert!(judge(&gate).passes(&TERMS));
         // 64 requests under way all the time.
         for second in 1..30 {

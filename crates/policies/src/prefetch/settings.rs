@@ -104,6 +104,7 @@ impl Settings for PrefetchSettings {
         settings::idle(),
         heat::gate(),
         settings::factor(),
+        settings::price_weight(),
         settings::min_residency(),
         settings::busy(),
         settings::max_bytes(),

@@ -61,6 +61,7 @@ impl Settings for WorkflowSettings {
         settings::idle(),
         heat::gate(),
         settings::factor(),
+        settings::price_weight(),
         settings::min_residency(),
         settings::busy(),
         settings::max_bytes(),

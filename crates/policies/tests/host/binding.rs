@@ -3,11 +3,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use terrace_core::{ActionKind, Actions, ErrorKind, Interest, Layout, Placed, TierIndex, View};
+use terrace_core::{
+    ActionKind, Actions, ErrorKind, Interest, Layout, Placed, Prices, TierIndex, View,
+};
 use terrace_policies::host;
 
 use crate::build;
 use crate::loading::place;
+use crate::misbehaviour::scripted;
 use crate::world::{World, load, tier, two_tiers};
 
 #[test]
@@ -37,6 +40,21 @@ fn the_binding_carries_everything_both_ways() {
     let [action] = &actions.into_list()[..] else { panic!("one object") };
     assert_eq!(action.kind, ActionKind::Promote { to: TierIndex(0) });
     assert_eq!((action.priority, action.benefit_s), (-3, 1.5));
+}
+
+#[test]
+fn libraries_see_prices() {
+    for library in [build::binding(), scripted()] {
+        let mut world = World::new(library, &[]);
+        world.view.tiers[1].figures.prices = Prices {
+            per_1000_write_requests: 5.0,
+            per_1000_read_requests: 0.4,
+            per_gb_month: 0.02,
+            per_gb_read: 0.09,
+        };
+        let prices = world.policy.message(&world.view, "prices", b"").expect("known");
+        assert_eq!(String::from_utf8_lossy(&prices), "0 0 0 0;5 0.4 0.02 0.09;");
+    }
 }
 
 #[test]

@@ -44,13 +44,17 @@ fn structs_have_the_layout_of_the_header() {
             incoming_bytes, outgoing_bytes, utilisation, parallelism, persistency, is_writable,
             reserved
         }
+        "terrace_prices" => abi::Prices {
+            per_1000_write_requests, per_1000_read_requests, per_gb_month, per_gb_read
+        }
         "terrace_segment" => abi::Segment {
             key, namespace_length, segment, start_bytes, size_bytes, created_ns, last_read_ns,
             last_write_ns, last_close_ns, incarnation, copies, opens, tier, persistency,
             temperature, is_live, is_moving, is_pinned, reserved
         }
         "terrace_view" => abi::View {
-            struct_bytes, tier_count, now_ns, tiers, segments, segment_count, random, host
+            struct_bytes, tier_count, now_ns, tiers, segments, segment_count, random, host,
+            prices
         }
         "terrace_event" => abi::Event {
             kind, slot, incarnation, count, time_ns, offset_bytes, length_bytes, latency_ns, tier,

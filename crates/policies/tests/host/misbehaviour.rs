@@ -17,7 +17,7 @@ use crate::build;
 use crate::loading::place;
 use crate::world::{World, load, segment, two_tiers};
 
-fn scripted() -> &'static Path {
+pub(crate) fn scripted() -> &'static Path {
     static LIBRARY: OnceLock<(TempDir, std::path::PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
         let dir = tempfile::tempdir().expect("a directory");

@@ -45,6 +45,7 @@ fn a_program_sees_the_tiers_as_they_are() {
     let mut world = world("");
     world.view.tiers[0].figures.capacity_bytes = u64::MAX;
     world.view.tiers[0].utilisation = 0.25;
+    world.view.tiers[1].figures.prices.per_gb_month = 0.02;
     let ask = |world: &mut World| {
         let told = world.policy.message(&world.view, "tiers", b"").expect("known");
         String::from_utf8(told).expect("text")
@@ -56,6 +57,7 @@ fn a_program_sees_the_tiers_as_they_are() {
         (fast, "used_bytes=10, reserved_bytes=0"),
         (fast, "utilisation=0.25, is_writable=True"),
         (slow, "name='slow', capacity_bytes=1000"),
+        (slow, "price_per_1000_read_requests=0.0, price_per_gb_month=0.02"),
     ] {
         assert!(line.contains(expected), "{expected} in {line}");
     }

@@ -40,6 +40,11 @@ pub struct Character {
     /// What a migration to it takes beside its bytes, where that is known: then its file is not made
     /// and made durable besides.
     pub switch: Option<Switch>,
+    /// Whether it takes whole objects only, so that a segment is moved to another tier before it is
+    /// changed.
+    pub is_whole: bool,
+    /// Whether it is a bucket, for the number of requests.
+    pub is_bucket: bool,
 }
 
 /// Everything of a migration but reading and writing its bytes.

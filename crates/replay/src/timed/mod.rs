@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The time model: a trace on tiers in virtual time, with a policy that moves what lies on them.
 
+mod bill;
 mod clients;
 mod device;
 #[cfg(test)]
@@ -13,12 +14,12 @@ mod recent;
 mod report;
 mod store;
 mod stories;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod traffic;
 mod watchdog;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use terrace_core::{
     TierView, View,
 };
 
+use self::bill::Bill;
 use self::clients::Clients;
 pub use self::device::{Burst, Cached, Character, Switch};
 use self::device::{Job, Work};
@@ -37,12 +39,11 @@ use self::pages::Pages;
 pub use self::population::Population;
 pub use self::recent::Recent;
 use self::recent::{User, Uses};
-use self::report::{Course, Times};
-pub use self::report::{Latencies, TierTimed, Timed};
+pub use self::report::{Latencies, TierTimed, Timed, Usage};
 use self::store::{INCARNATION, Part, Store, Tier};
 use self::stories::Stories;
 pub use self::stories::{MoveStory, Story};
-use self::traffic::Collector;
+use self::tally::Tally;
 pub use self::traffic::{Served, Traffic};
 use self::watchdog::Watch;
 use crate::read::{NAMESPACE, Trace};
@@ -225,6 +226,7 @@ struct Run<'a> {
     /// How busy applications had kept each tier until then.
     measured_s: Vec<f64>,
     tally: Tally,
+    bill: Bill,
     stories: Stories,
 }
 
@@ -236,21 +238,6 @@ struct Flight {
     /// Jobs that it waits for.
     outstanding: usize,
     parts: Vec<(Part, TierIndex)>,
-}
-
-/// What is counted.
-struct Tally {
-    requests: u64,
-    cached_requests: u64,
-    reads: Times,
-    writes: Times,
-    tiers: Vec<TierTimed>,
-    migrations: u64,
-    migrated_bytes: u64,
-    outcomes: BTreeMap<&'static str, u64>,
-    course: Course,
-    traffic: Collector,
-    last_answer_ns: u64,
 }
 
 impl<'a> Run<'a> {
@@ -287,19 +274,7 @@ impl<'a> Run<'a> {
         store.placer = mind.placer();
         let names = options.tiers.iter().map(|tier| tier.view.name.clone());
         let tiers = names.map(|name| TierTimed { name, ..TierTimed::default() }).collect();
-        let tally = Tally {
-            requests: 0,
-            cached_requests: 0,
-            reads: Times::new(),
-            writes: Times::new(),
-            tiers,
-            migrations: 0,
-            migrated_bytes: 0,
-            outcomes: BTreeMap::new(),
-            course: Course::new(),
-            traffic: Collector::new(options.tiers.len()),
-            last_answer_ns: 0,
-        };
+        let tally = Tally::new(tiers);
         let followed = options.followed.iter().map(|id| (*id, population.number(*id)));
         let mut stories = Stories::new(followed);
         stories.look(&store);
@@ -318,6 +293,7 @@ impl<'a> Run<'a> {
             measured_ns: 0,
             measured_s: vec![0.0; options.tiers.len()],
             tally,
+            bill: Bill::new(options.tiers.iter().map(|tier| tier.character.is_bucket)),
             stories,
         })
     }
@@ -339,6 +315,8 @@ impl<'a> Run<'a> {
             let moments = [request_ns, devices_ns, self.mover.next_ns()];
             let round_ns = self.mind.next_round_ns();
             let now_ns = moments.into_iter().flatten().min().unwrap_or(round_ns).min(round_ns);
+            let stored = self.store.tiers.iter().map(Tier::stored_bytes);
+            self.bill.pass(now_ns, stored);
             self.store.now_ns = now_ns;
             self.devices_go_on(now_ns)?;
             self.measure(now_ns);
@@ -354,6 +332,7 @@ impl<'a> Run<'a> {
             {
                 self.begin(lane, &request)?;
             }
+            self.bill.take(&mut self.store);
             if self.tally.requests - told >= PROGRESS_REQUESTS {
                 progress(self.tally.requests - told);
                 told = self.tally.requests;
@@ -396,12 +375,15 @@ impl<'a> Run<'a> {
         let (offset_bytes, bytes) = (request.offset_bytes, request.length_bytes);
         let mut parts = Vec::with_capacity(1);
         let is_write = request.operation == Operation::Write;
-        let mut is_first = false;
+        let number = self.landed.pop().unwrap_or(self.flights.len());
+        let (mut is_first, mut outstanding) = (false, 0);
         if is_write {
             if self.store.slots(object).is_empty() {
                 self.store.create(object, self.population.named(object)?);
                 is_first = true;
             }
+            let range = offset_bytes..offset_bytes.saturating_add(bytes);
+            outstanding = self.recall(object, range, number as Job * 2);
             self.store.write(object, offset_bytes, bytes, &mut parts);
         } else {
             self.store.parts(object, offset_bytes, bytes, &mut parts);
@@ -414,8 +396,7 @@ impl<'a> Run<'a> {
             self.stories.begun(object, is_write);
         }
         let kind = if is_write { EventKind::Write } else { EventKind::Read };
-        let number = self.landed.pop().unwrap_or(self.flights.len());
-        let mut flight = Flight { lane, kind, began_ns: now_ns, outstanding: 0, parts: Vec::new() };
+        let mut flight = Flight { lane, kind, began_ns: now_ns, outstanding, parts: Vec::new() };
         let mut is_cached = !parts.is_empty() && !is_write;
         for part in parts {
             let segment = self.store.segment(part.slot);
@@ -445,6 +426,7 @@ impl<'a> Run<'a> {
             self.tally.served(tier, work);
         }
         self.tally.cached_requests += u64::from(is_cached);
+        self.bill.closed(object, self.store.slots(object));
         let waits = flight.outstanding > 0;
         if self.options.post_events == PostEvents::Before {
             self.note(&flight, 0);
@@ -459,6 +441,7 @@ impl<'a> Run<'a> {
     /// Asks a tier for something; whether the machine had it in memory.
     fn ask(&mut self, tier: TierIndex, job: Job, work: Work) -> bool {
         self.tally.traffic.note(self.store.now_ns, tier, work);
+        let size_bytes = self.store.segment(work.at.0).size_bytes;
         let asked = &mut self.store.tiers[tier.index()];
         if work.is_switch {
             asked.begin_switch(job, work);
@@ -471,6 +454,7 @@ impl<'a> Run<'a> {
             from_memory.share = if work.is_write { 1.0 } else { share };
         }
         let (Some(pages), Some(memory)) = (&mut self.pages, &mut asked.memory) else {
+            self.bill.work(tier, &work, size_bytes);
             asked.device.begin(job, if asked.is_memory { from_memory } else { work });
             return false;
         };
@@ -482,7 +466,9 @@ impl<'a> Run<'a> {
             return !work.is_write;
         }
         let bytes = if work.is_write { work.bytes } else { missed_bytes };
-        asked.device.begin(job, Work { bytes, ..work });
+        let work = Work { bytes, ..work };
+        self.bill.work(tier, &work, size_bytes);
+        asked.device.begin(job, work);
         false
     }
 
@@ -491,7 +477,10 @@ impl<'a> Run<'a> {
         let now_ns = self.store.now_ns;
         match request.operation {
             Operation::Create => self.store.create(object, self.population.named(object)?),
-            Operation::SetLength => self.store.set_length(object, request.length_bytes),
+            Operation::SetLength => {
+                self.recall(object, request.length_bytes..request.length_bytes, UNAWAITED);
+                self.store.set_length(object, request.length_bytes);
+            }
             Operation::Delete => {
                 let mut effects = Effects::default();
                 for index in 0..self.store.slots(object).len() {
@@ -501,6 +490,7 @@ impl<'a> Run<'a> {
                 self.store.delete(object);
                 self.carry_out(effects);
             }
+            Operation::Stat => self.bill.stat(&self.store, object),
             _ => {}
         }
         self.mind.tell(&mut self.store.told, now_ns);
@@ -620,6 +610,7 @@ impl<'a> Run<'a> {
             }
             for ended in effects.ended.drain(..) {
                 self.tally.moved(&ended);
+                self.bill.moved(&ended);
                 self.stories.ended(now_ns, &ended);
                 self.mind.note(Event {
                     tier: ended.to,
@@ -662,15 +653,17 @@ impl<'a> Run<'a> {
         let tally = self.tally;
         let makespan_s = tally.last_answer_ns as f64 / SECOND_NS;
         let mut tiers = tally.tiers;
-        for (timed, (tier, given)) in
-            tiers.iter_mut().zip(self.store.tiers.iter().zip(&self.options.tiers))
-        {
+        let given = self.store.tiers.iter().zip(&self.options.tiers).zip(self.bill.usages());
+        for (timed, ((tier, given), usage)) in tiers.iter_mut().zip(given) {
             let figures = given.view.figures;
+            timed.usage = usage;
+            timed.cost = usage.cost(&figures.prices);
             timed.busy_s = tier.device.busy_s();
             timed.joules =
                 figures.idle_w * makespan_s + (figures.active_w - figures.idle_w) * timed.busy_s;
         }
         let joules = tiers.iter().map(|tier| tier.joules).sum::<f64>();
+        let cost = tiers.iter().map(|tier| tier.cost).sum();
         let outcomes = tally.outcomes.into_iter().map(|(word, count)| (word.into(), count));
         Timed {
             makespan_s,
@@ -685,45 +678,13 @@ impl<'a> Run<'a> {
             outcomes: outcomes.collect(),
             joules,
             edp_js: joules * makespan_s,
+            cost,
             cached_requests: tally.cached_requests,
             action_hash: self.mind.action_hash(),
             fill: tally.course.into_points(),
             traffic: tally.traffic.into_traffic(),
             stories: self.stories.into_list(),
         }
-    }
-}
-
-impl Tally {
-    fn served(&mut self, tier: TierIndex, work: Work) {
-        let tier = &mut self.tiers[tier.index()];
-        let (requests, bytes) = match work.is_write {
-            true => (&mut tier.writes, &mut tier.written_bytes),
-            false => (&mut tier.reads, &mut tier.read_bytes),
-        };
-        *requests += 1;
-        *bytes += work.bytes;
-    }
-
-    fn answered(&mut self, kind: EventKind, latency_ns: u64, now_ns: u64) {
-        self.requests += 1;
-        self.last_answer_ns = now_ns;
-        match kind {
-            EventKind::Write => self.writes.note(latency_ns),
-            _ => self.reads.note(latency_ns),
-        }
-    }
-
-    fn moved(&mut self, ended: &mover::Ended) {
-        self.note_outcome(ended.outcome);
-        self.migrations += u64::from(ended.outcome == Outcome::Done);
-        self.migrated_bytes += ended.copied_bytes;
-        self.tiers[ended.from.index()].moved_out_bytes += ended.copied_bytes;
-        self.tiers[ended.to.index()].moved_in_bytes += ended.copied_bytes;
-    }
-
-    fn note_outcome(&mut self, outcome: Outcome) {
-        *self.outcomes.entry(outcome.word()).or_default() += 1;
     }
 }
 

@@ -12,7 +12,7 @@ use super::recent::User;
 use super::store::Store;
 
 /// Requests as which a store reads and writes.
-const REQUEST_BYTES: u64 = 256 << 10;
+pub(super) const REQUEST_BYTES: u64 = 256 << 10;
 
 /// What is read, then written and looked at, before the other side gets its turn: so many requests
 /// in one job, because nothing is different between them.
@@ -69,6 +69,8 @@ struct Move {
     /// Whether what it takes beside its bytes is done.
     is_prepared: bool,
     is_cancelled: bool,
+    /// Whether a clean copy became the primary.
+    is_flip: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,8 @@ pub(super) struct Ended {
     pub(super) to: TierIndex,
     pub(super) outcome: Outcome,
     pub(super) copied_bytes: u64,
+    /// Whether a clean copy became the primary, so that nothing was copied.
+    pub(super) is_flip: bool,
 }
 
 /// What the mover asks of a device: the migration that goes on when it is done, if one waits for it.
@@ -195,6 +199,7 @@ impl Mover {
             step_began_ns: 0,
             is_prepared: false,
             is_cancelled: false,
+            is_flip: false,
         };
         self.moves.insert(id, queued);
         self.pairs.entry((from, to)).or_default().waiting.insert((Reverse(priority), id));
@@ -263,6 +268,7 @@ impl Mover {
         }
         if wish != Wish::Copy && segment.copies.contains(to) {
             // The clean copy becomes the primary, and no bytes move.
+            one.is_flip = true;
             store.switch(slot, to, wish == Wish::Promote);
             return self.stop(store, id, Outcome::Done, effects);
         }
@@ -286,7 +292,9 @@ impl Mover {
         if !segment.is_live {
             return self.stop(store, id, Outcome::Stale, effects);
         }
-        let total_bytes = segment.size_bytes.saturating_add(one.dirty_bytes);
+        // A whole object cannot be changed once it is made.
+        let dirty_bytes = if store.tier(one.to).is_whole { 0 } else { one.dirty_bytes };
+        let total_bytes = segment.size_bytes.saturating_add(dirty_bytes);
         let left_bytes = total_bytes.saturating_sub(one.copied_bytes);
         if left_bytes == 0 {
             if one.is_prepared || !store.tier(one.to).has_switches() {
@@ -325,6 +333,10 @@ impl Mover {
                 let is_first = is_apart && one.copied_bytes == 0;
                 let work = Work { is_first, is_synced, ..work(one, bytes, true) };
                 effects.asked.push(Asked { id: Some(id), tier, work });
+            }
+            // Nothing can be read back before it is whole.
+            Step::Writes(bytes) if store.tier(tier).is_whole => {
+                self.stepped(store, id, bytes, effects);
             }
             Step::Writes(bytes) if one.size_bytes < BESIDE_BYTES_MIN => {
                 one.step = Step::Looks(bytes);
@@ -370,7 +382,9 @@ impl Mover {
         let (tier, bytes) = (store.segment(slot).tier, store.segment(slot).size_bytes);
         let outcome = match wish {
             _ if tier != from => Outcome::Stale,
-            Wish::Copy if was_written => Outcome::HotWrite,
+            _ if was_written && (wish == Wish::Copy || store.tier(to).is_whole) => {
+                Outcome::HotWrite
+            }
             // It may have grown beyond what was reserved.
             _ if !store.take_room(to, bytes, store.limit_bytes(to, true)) => Outcome::NoSpace,
             Wish::Copy => {
@@ -406,6 +420,7 @@ impl Mover {
             to: one.to,
             outcome,
             copied_bytes: one.copied_bytes,
+            is_flip: one.is_flip,
         });
     }
 }

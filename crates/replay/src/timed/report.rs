@@ -2,6 +2,7 @@
 //! What a replay in virtual time came to.
 
 use hdrhistogram::Histogram;
+use terrace_core::Prices;
 
 use super::{Story, Traffic};
 
@@ -32,6 +33,8 @@ pub struct Timed {
     pub joules: f64,
     /// Energy times makespan.
     pub edp_js: f64,
+    /// What the providers of all tiers charge, by their prices.
+    pub cost: f64,
     /// Requests that the page cache answered.
     pub cached_requests: u64,
     /// Of all actions, in their order.
@@ -80,6 +83,34 @@ pub struct TierTimed {
     pub joules: f64,
     /// Most that it held.
     pub most_bytes: u64,
+    /// What its provider charges for, …
+    pub usage: Usage,
+    /// … and how much, by the prices of the tier.
+    pub cost: f64,
+}
+
+/// What the provider of a tier charges for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Requests that write, as the backend makes them: those of migrations, too.
+    pub write_requests: u64,
+    /// Requests that read, likewise.
+    pub read_requests: u64,
+    /// Requests that delete, which have no price.
+    pub delete_requests: u64,
+    /// Bytes that these read.
+    pub out_bytes: u64,
+    /// Bytes of primaries and copies, times the seconds for which they were stored.
+    pub stored_byte_s: f64,
+}
+
+impl Usage {
+    /// What that costs.
+    pub fn cost(&self, prices: &Prices) -> f64 {
+        prices.writes(self.write_requests as f64)
+            + prices.reads(self.read_requests as f64, self.out_bytes as f64)
+            + prices.storing(self.stored_byte_s)
+    }
 }
 
 /// Points of a course over time: when there are so many, every second is left out.

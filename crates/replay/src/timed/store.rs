@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What lies where in virtual time: objects, their segments, and the room of tiers.
 
+mod recall;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use terrace_core::{
     Hint, Layout, Persistency, Placement, Placer, SegmentView, Slot, TierIndex, TierSet, TierView,
 };
 
+pub(super) use self::recall::Recall;
 use super::TimedTier;
 use super::device::{Device, Job, Work};
 use super::recent::Recent;
@@ -32,6 +35,8 @@ pub(super) struct Tier {
     pub(super) is_memory: bool,
     /// How much faster memory gives what was used a moment ago.
     pub(super) recent: Recent,
+    /// Whether it takes whole objects only.
+    pub(super) is_whole: bool,
     /// What migrations to it take beside their bytes, if that is known.
     switches: Option<Device>,
     /// The segments with a clean copy here.
@@ -46,8 +51,8 @@ impl Tier {
         let takes_writes = character.cached.is_some_and(|cached| cached.takes_writes);
         let switches = character.switch.map(Device::of_switches);
         let is_memory = character.cached.is_none();
-        let copies = BTreeSet::new();
-        Self { view, device, memory, takes_writes, is_memory, recent, switches, copies }
+        let (is_whole, copies) = (character.is_whole, BTreeSet::new());
+        Self { view, device, memory, takes_writes, is_memory, recent, is_whole, switches, copies }
     }
 
     fn devices(&self) -> impl Iterator<Item = &Device> {
@@ -91,6 +96,11 @@ impl Tier {
     /// Takes room for a class of bytes, if no more than `limit_bytes` are taken then.
     fn has_room(&self, bytes: u64, limit_bytes: u64) -> bool {
         self.view.taken_bytes().checked_add(bytes).is_some_and(|sum| sum <= limit_bytes)
+    }
+
+    /// Bytes that lie there.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.view.used_bytes + self.view.copy_bytes
     }
 
     fn critical_bytes(&self) -> u64 {
@@ -148,13 +158,25 @@ pub(super) struct Store {
     persistency: Persistency,
     /// Reports since the call before.
     pub(super) told: Vec<Told>,
+    /// Files that were deleted, and recalls, since the caller took them.
+    pub(super) deleted: Vec<(Slot, TierIndex)>,
+    pub(super) recalled: Vec<Recall>,
     pub(super) now_ns: u64,
 }
 
 impl Store {
     pub(super) fn new(tiers: Vec<Tier>, placer: Arc<dyn Placer>, persistency: Persistency) -> Self {
-        let (segments, objects, told) = (Vec::new(), Vec::new(), Vec::new());
-        Self { tiers, segments, objects, placer, persistency, told, now_ns: 0 }
+        Self {
+            tiers,
+            segments: Vec::new(),
+            objects: Vec::new(),
+            placer,
+            persistency,
+            told: Vec::new(),
+            deleted: Vec::new(),
+            recalled: Vec::new(),
+            now_ns: 0,
+        }
     }
 
     /// Has everything share so many processors, of which others use some now.
@@ -188,7 +210,7 @@ impl Store {
 
     /// Has an object be there from the beginning, on `wanted` or the next tier with room.
     pub(super) fn present(&mut self, object: u32, named: Named, bytes: u64, wanted: TierIndex) {
-        let tier = self.with_room(wanted, bytes);
+        let tier = self.find_room(wanted, bytes, |_| true);
         self.insert(object, named, Layout::One);
         self.append(object, tier, 0, u64::MAX);
         let slot = self.last(object);
@@ -241,7 +263,8 @@ impl Store {
         bytes: u64,
         parts: &mut Vec<Part>,
     ) {
-        self.extend(object, offset_bytes.saturating_add(bytes));
+        let end_bytes = offset_bytes.saturating_add(bytes);
+        self.extend(object, end_bytes);
         let from = parts.len();
         self.parts(object, offset_bytes, bytes, parts);
         for part in &parts[from..] {
@@ -331,6 +354,7 @@ impl Store {
 
     /// A segment without bytes or copies is gone.
     fn end(&mut self, slot: Slot) {
+        self.deleted.push((slot, self.segment(slot).tier));
         self.segments[slot as usize].is_live = false;
         self.told.push(Told::Deleted(slot));
     }
@@ -349,6 +373,15 @@ impl Store {
 
     /// Drops the clean copy on a tier; false where there is none.
     pub(super) fn drop_copy(&mut self, slot: Slot, tier: TierIndex) -> bool {
+        let is_dropped = self.forget_copy(slot, tier);
+        if is_dropped {
+            self.deleted.push((slot, tier));
+        }
+        is_dropped
+    }
+
+    /// A file is no clean copy any more; false where there is none.
+    fn forget_copy(&mut self, slot: Slot, tier: TierIndex) -> bool {
         let segment = &mut self.segments[slot as usize];
         if !segment.copies.contains(tier) {
             return false;
@@ -364,15 +397,16 @@ impl Store {
     /// The primary of a segment is on another tier from now on; where it was, a clean copy stays if
     /// `stays`.
     pub(super) fn switch(&mut self, slot: Slot, to: TierIndex, stays: bool) {
-        self.drop_copy(slot, to);
+        self.forget_copy(slot, to);
         let segment = &mut self.segments[slot as usize];
         let (from, bytes) = (segment.tier, segment.size_bytes);
         segment.tier = to;
         self.tiers[from.index()].view.used_bytes -= bytes;
         self.tiers[to.index()].view.used_bytes += bytes;
         self.told.push(Told::Moved(slot, to));
-        if stays {
-            self.add_copy(slot, from);
+        match stays {
+            true => self.add_copy(slot, from),
+            false => self.deleted.push((slot, from)),
         }
     }
 
@@ -408,11 +442,26 @@ impl Store {
         }
     }
 
-    /// `wanted` or the next tier with room: first below the critical fill, then below capacity.
+    /// Whether files of a tier are written; of any tier, where each takes whole objects only.
+    fn takes_writes(&self, tier: TierIndex) -> bool {
+        !self.tier(tier).is_whole || self.tiers.iter().all(|tier| tier.is_whole)
+    }
+
+    /// `wanted` or the next tier that is written and has room.
     fn with_room(&self, wanted: TierIndex, bytes: u64) -> TierIndex {
+        self.find_room(wanted, bytes, |tier| self.takes_writes(tier))
+    }
+
+    /// `wanted` or the next of these with room: first below the critical fill, then below capacity.
+    fn find_room(
+        &self,
+        wanted: TierIndex,
+        bytes: u64,
+        is_one: impl Fn(TierIndex) -> bool,
+    ) -> TierIndex {
         let count = self.tiers.len() as u8;
         let all = || (wanted.0..count).chain((0..wanted.0).rev()).map(TierIndex);
-        let able = || all().filter(|tier| self.keeps(*tier));
+        let able = || all().filter(|tier| self.keeps(*tier) && is_one(*tier));
         let has_room = |tier: &TierIndex| {
             let tier = self.tier(*tier);
             // Nothing fits on what is full.
@@ -422,11 +471,18 @@ impl Store {
             let tier = self.tier(*tier);
             tier.has_room(bytes.max(1), tier.view.figures.capacity_bytes)
         };
-        able().find(has_room).or_else(|| able().find(fits)).unwrap_or(TierIndex(count - 1))
+        let last = || (0..count).rev().map(TierIndex).find(|tier| is_one(*tier));
+        let found = able().find(has_room).or_else(|| able().find(fits));
+        found.or_else(last).unwrap_or(TierIndex(count - 1))
     }
 
+    /// A tier that there is and that is written: in place of one of whole objects the next more preferred
+    /// one, else the next less preferred one, as in a store.
     fn sane(&self, tier: TierIndex) -> TierIndex {
-        if tier.index() < self.tiers.len() { tier } else { TierIndex(0) }
+        let count = self.tiers.len() as u8;
+        let tier = if tier.0 < count { tier } else { TierIndex(0) };
+        let mut all = (0..=tier.0).rev().chain(tier.0..count).map(TierIndex);
+        all.find(|tier| self.takes_writes(*tier)).unwrap_or(tier)
     }
 
     fn object(&self, object: u32) -> Option<&Object> {

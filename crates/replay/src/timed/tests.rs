@@ -35,6 +35,7 @@ fn tier(name: &str, capacity_bytes: u64, latency_ns: u64, bytes_per_s: f64) -> T
         parallelism: 1,
         idle_w: 1.0,
         active_w: 3.0,
+        ..Figures::default()
     };
     let watermarks = Watermarks { low: 0.5, high: 0.9, critical: 1.0 };
     let view = TierView { watermarks, ..TierView::empty(name, figures) };

@@ -76,7 +76,8 @@ impl Objective {
             Objective::Edp => joules * access_s,
             Objective::Energy => joules,
             Objective::Ed2p => joules * access_s * access_s,
-            Objective::Time => access_s,
+            // Nothing is charged for by the access: no store is tuned for cost while it runs.
+            Objective::Time | Objective::Cost => access_s,
         };
         Value { objective, access_s, joules }
     }

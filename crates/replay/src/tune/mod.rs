@@ -39,6 +39,8 @@ pub enum Objective {
     Ed2p,
     /// Time.
     Time,
+    /// What the providers of the tiers charge.
+    Cost,
 }
 
 /// What is searched.
@@ -68,6 +70,8 @@ pub struct Score {
     pub makespan_s: f64,
     /// Energy of all tiers.
     pub joules: f64,
+    /// What the providers of all tiers charge.
+    pub cost: f64,
     /// Bytes that migrations copied.
     pub migrated_bytes: u64,
 }
@@ -130,8 +134,8 @@ pub type OpenTrace<'a> = &'a (dyn Fn() -> Result<Trace> + Sync);
 
 impl Objective {
     /// All of them, the default first.
-    pub const ALL: [Objective; 4] =
-        [Objective::Edp, Objective::Energy, Objective::Ed2p, Objective::Time];
+    pub const ALL: [Objective; 5] =
+        [Objective::Edp, Objective::Energy, Objective::Ed2p, Objective::Time, Objective::Cost];
 
     /// The word for it.
     pub fn word(self) -> &'static str {
@@ -140,12 +144,18 @@ impl Objective {
             Objective::Energy => "energy",
             Objective::Ed2p => "ed2p",
             Objective::Time => "time",
+            Objective::Cost => "cost",
         }
     }
 
     /// Whether it is of no use where tiers draw nothing.
     pub fn needs_watts(self) -> bool {
-        self != Objective::Time
+        !matches!(self, Objective::Time | Objective::Cost)
+    }
+
+    /// Whether it is of no use where tiers have no prices. No store measures it while it runs.
+    pub fn needs_prices(self) -> bool {
+        self == Objective::Cost
     }
 
     fn score(self, timed: &Timed) -> Score {
@@ -155,8 +165,11 @@ impl Objective {
             Objective::Energy => joules.ln(),
             Objective::Ed2p => joules.ln() + 2.0 * makespan_s.ln(),
             Objective::Time => makespan_s.ln(),
+            // The logarithm of nothing would be no number to compare by.
+            Objective::Cost => timed.cost.max(f64::MIN_POSITIVE).ln(),
         };
-        Score { objective, makespan_s, joules, migrated_bytes: timed.migrated_bytes }
+        let (cost, migrated_bytes) = (timed.cost, timed.migrated_bytes);
+        Score { objective, makespan_s, joules, cost, migrated_bytes }
     }
 }
 

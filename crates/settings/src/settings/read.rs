@@ -8,7 +8,9 @@ use std::time::Duration;
 use terrace_backends::object::{
     OpendalService, OpendalSettings, Packing, RadosSettings, S3Settings,
 };
-use terrace_core::{Figures, Persistency, PostEvents, Result, TierIndex, Watermarks, units};
+use terrace_core::{
+    Figures, Persistency, PostEvents, Prices, Result, TierIndex, Watermarks, units,
+};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -312,6 +314,12 @@ fn read_figures(
         parallelism: parallelism.unwrap_or(defaults.parallelism),
         idle_w,
         active_w,
+        prices: Prices {
+            per_1000_write_requests: section.price("price_per_1000_write_requests")?,
+            per_1000_read_requests: section.price("price_per_1000_read_requests")?,
+            per_gb_month: section.price("price_per_gb_month")?,
+            per_gb_read: section.price("price_per_gb_read")?,
+        },
     })
 }
 

@@ -69,6 +69,10 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "move_cpu",
             "idle_power",
             "active_power",
+            "price_per_1000_write_requests",
+            "price_per_1000_read_requests",
+            "price_per_gb_month",
+            "price_per_gb_read",
             "watermarks",
             "throttle",
         ],
@@ -278,13 +282,16 @@ impl<'a> Section<'a> {
     /// A share of a whole, above 0 and at most 1.
     pub(super) fn share(&self, key: &str) -> Result<Option<f64>> {
         self.read(key, "a number above 0 and at most 1, such as 0.9", |value| {
-            let text = match value {
-                DeValue::Float(number) => number.as_str(),
-                DeValue::Integer(number) => number.as_str(),
-                _ => return None,
-            };
-            f64::from_str(text).ok().filter(|share| *share > 0.0 && *share <= 1.0)
+            number(value).filter(|share| *share > 0.0 && *share <= 1.0)
         })
+    }
+
+    /// A price in the currency of the user; 0 where it is not given.
+    pub(super) fn price(&self, key: &str) -> Result<f64> {
+        let price = self.read(key, "a finite number of at least 0, such as 0.023", |value| {
+            number(value).filter(|price| price.is_finite() && *price >= 0.0)
+        })?;
+        Ok(price.unwrap_or(0.0))
     }
 
     /// A size above zero.
@@ -430,6 +437,15 @@ fn distance(from: &str, to: &str) -> usize {
         rows.push(row);
     }
     rows[from.len()][to.len()]
+}
+
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    let text = match value {
+        DeValue::Float(number) => number.as_str(),
+        DeValue::Integer(number) => number.as_str(),
+        _ => return None,
+    };
+    f64::from_str(text).ok()
 }
 
 fn describe(value: &DeValue<'_>) -> String {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use terrace_backends::object::{OpendalSettings, RadosSettings, S3Settings};
-use terrace_core::{Error, ErrorKind, Persistency, PostEvents};
+use terrace_core::{Error, ErrorKind, Persistency, PostEvents, Prices};
 
 use super::section::SECTIONS;
 use super::*;
@@ -75,6 +75,11 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERparallelism = 0", "4:15", &["from 1 to 65536"]),
     ("TIERparallelism = 1.5", "4:15", &["the number 1.5", "a whole number"]),
     ("TIERidle_power = \"5\"", "4:14", &["\"5W\""]),
+    ("TIERprice_per_gb_month = -0.01", "4:22", &["`price_per_gb_month` is the number -0.01", "at least 0"]),
+    ("TIERprice_per_gb_read = inf", "4:21", &["`price_per_gb_read` is the number inf", "finite"]),
+    ("TIERprice_per_1000_read_requests = nan", "4:34", &["`price_per_1000_read_requests`", "finite"]),
+    ("TIERprice_per_1000_write_requests = \"1 EUR\"", "4:35", &["`price_per_1000_write_requests`", "such as 0.023"]),
+    ("TIERprice_per_gb = 1", "4:1", &["no `price_per_gb`", "did you mean"]),
     ("TIERwatermarks = 0.9", "4:14", &["{ low = … }", "low, high, critical"]),
     ("TIERthrottle = true", "4:12", &["`throttle` is true", "latency"]),
     // Buckets.
@@ -403,7 +408,8 @@ fn everything_that_is_said_is_read() {
          cached_latency = \"2us\"\ncached_bandwidth = \"5GB/s\"\n\
          recently_used = { 64MiB = 1, 2MiB = 0.25 }\n\
          cpu_share = 0.3\nmove_latency = \"400us\"\nmove_cpu = \"600us\"\n\
-         active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
+         active_power = \"9W\"\nprice_per_1000_write_requests = 5\nprice_per_1000_read_requests = 0.4\n\
+         price_per_gb_month = 2.5e-2\nprice_per_gb_read = 0.09\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
          [catalog]\nengine = \"memory\"\n\
          [scrub]\nevery = \"7d\"\nbandwidth = \"5MB/s\"\n\
@@ -422,6 +428,12 @@ fn everything_that_is_said_is_read() {
         parallelism: 8,
         idle_w: 5.0,
         active_w: 9.0,
+        prices: Prices {
+            per_1000_write_requests: 5.0,
+            per_1000_read_requests: 0.4,
+            per_gb_month: 0.025,
+            per_gb_read: 0.09,
+        },
     };
     let throttle = ThrottleSettings {
         latency: Duration::from_millis(1),

@@ -79,7 +79,7 @@ pub(crate) struct Replay {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Model {
-    /// Tiers in virtual time: what requests and migrations take, in seconds and joules.
+    /// Tiers in virtual time: what requests and migrations take, in seconds and joules, and cost.
     Time,
     /// A plain cache: only the order of replacement counts.
     Cache,

@@ -2,6 +2,7 @@
 //! `terrace replay --html`: one page that needs nothing else, with tables and plots.
 
 use askama::Template;
+use terrace_core::Prices;
 use terrace_core::units::{show_bytes, show_rate};
 use terrace_replay::{Served, Timed};
 use terrace_report::STYLE;
@@ -12,7 +13,7 @@ use terrace_tuning::Modelled;
 use super::report::{Replayed, Report, from_first, seconds, shown};
 use super::stories::{self, Told};
 use crate::failure::Result;
-use crate::output::command_line;
+use crate::output::{command_line, show_price};
 
 /// Steps of a plot over time: as many as a narrow one shows apart.
 const STEPS: usize = 80;
@@ -29,7 +30,8 @@ struct Page {
     settings: String,
     rows: Vec<Row>,
     tiers: Vec<TierRow>,
-    /// Time, moved bytes, energy.
+    has_cost: bool,
+    /// Time, moved bytes, energy, and cost where there is one.
     bars: Vec<(String, String)>,
     front: String,
     key: Vec<KeyRow>,
@@ -43,6 +45,7 @@ struct Page {
 struct Row {
     name: String,
     cells: Vec<String>,
+    cost: String,
     hash: String,
 }
 
@@ -51,6 +54,8 @@ struct TierRow {
     policy: String,
     tier: String,
     cells: Vec<String>,
+    /// Requests that write and read, bytes that were read, GB and months that were stored, and cost.
+    charged: Vec<String>,
 }
 
 /// How a tier looks, and what a fill of 100 % means.
@@ -90,6 +95,7 @@ pub(super) fn page(report: &Report, modelled: &Modelled) -> Result<String> {
         settings: modelled.text()?,
         rows: report.replays.iter().map(row).collect(),
         tiers: report.replays.iter().flat_map(tier_rows).collect(),
+        has_cost: report.has_cost(),
         bars: bars(report),
         front: front(report),
         key: key.collect(),
@@ -117,7 +123,8 @@ fn row(replayed: &Replayed) -> Row {
         format!("{:.1} J", timed.joules),
         format!("{:.4e} Js", timed.edp_js),
     ];
-    Row { name: replayed.name.clone(), cells, hash: format!("{:016x}", timed.action_hash) }
+    let (cost, hash) = (show_price(timed.cost), format!("{:016x}", timed.action_hash));
+    Row { name: replayed.name.clone(), cells, cost, hash }
 }
 
 fn tier_rows(replayed: &Replayed) -> impl Iterator<Item = TierRow> {
@@ -135,6 +142,13 @@ fn tier_rows(replayed: &Replayed) -> impl Iterator<Item = TierRow> {
             format!("{:.1} J", tier.joules),
             show_bytes(tier.most_bytes),
         ],
+        charged: vec![
+            tier.usage.write_requests.to_string(),
+            tier.usage.read_requests.to_string(),
+            show_bytes(tier.usage.out_bytes),
+            show_price(tier.usage.stored_byte_s / 1e9 / Prices::MONTH_S),
+            show_price(tier.cost),
+        ],
     })
 }
 
@@ -149,7 +163,7 @@ fn bars(report: &Report) -> Vec<(String, String)> {
         let bars: Vec<_> = report.replays.iter().map(bar).collect();
         (title.to_string(), plot::bars(title, &bars))
     };
-    vec![
+    let mut bars = vec![
         draw("Time", |timed| timed.makespan_s, |timed| seconds(timed.makespan_s)),
         draw("Energy", |timed| timed.joules, |timed| format!("{:.1} J", timed.joules)),
         draw(
@@ -157,7 +171,11 @@ fn bars(report: &Report) -> Vec<(String, String)> {
             |timed| timed.migrated_bytes as f64,
             |timed| show_bytes(timed.migrated_bytes),
         ),
-    ]
+    ];
+    if report.has_cost() {
+        bars.push(draw("Cost", |timed| timed.cost, |timed| show_price(timed.cost)));
+    }
+    bars
 }
 
 fn front(report: &Report) -> String {

@@ -7,7 +7,7 @@ use terrace_replay::{Format, Latencies, TierTimed, Timed, Traffic};
 use terrace_report::timeline::Picture;
 
 use super::stories::{self, Asked};
-use crate::output::{count, show_name};
+use crate::output::{count, show_name, show_price};
 use crate::table::Table;
 
 /// What there is to tell.
@@ -49,8 +49,8 @@ impl Report {
     /// The heading, and a row for each; then what was done with objects.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{}\n", self.title())];
-        let mut table = Table::new(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        table.heading([
+        let mut table = Table::new(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        let heading = [
             "policy",
             "makespan",
             "read p50",
@@ -61,11 +61,12 @@ impl Report {
             "moved",
             "energy",
             "EDP",
-        ]);
+        ];
+        table.heading(heading.into_iter().chain(self.has_cost().then_some("cost")));
         for Replayed { name, timed, .. } in &self.replays {
             let [read_p50, read_p99] = shown(&timed.reads);
             let [write_p50, write_p99] = shown(&timed.writes);
-            table.row([
+            let cells = [
                 name.clone(),
                 seconds(timed.makespan_s),
                 read_p50,
@@ -76,7 +77,8 @@ impl Report {
                 show_bytes(timed.migrated_bytes),
                 format!("{:.1} J", timed.joules),
                 format!("{:.4e} Js", timed.edp_js),
-            ]);
+            ];
+            table.row(cells.into_iter().chain(self.has_cost().then(|| show_price(timed.cost))));
         }
         lines.extend(table.lines());
         for (index, asked) in self.asked.iter().enumerate() {
@@ -87,6 +89,11 @@ impl Report {
             }
         }
         lines
+    }
+
+    /// Whether any policy costs anything: else no tier has a price.
+    pub(super) fn has_cost(&self) -> bool {
+        self.replays.iter().any(|one| one.timed.cost > 0.0)
     }
 
     /// What was replayed.
@@ -155,6 +162,7 @@ fn row(name: &str, timed: &Timed) -> Value {
         "outcomes": outcomes,
         "joules": timed.joules,
         "edp_js": timed.edp_js,
+        "cost": timed.cost,
         "action_hash": format!("{:016x}", timed.action_hash),
         "fill": fill,
         "traffic": traffic(&timed.traffic),
@@ -192,6 +200,12 @@ fn tier(tier: &TierTimed) -> Value {
         "moved_out_bytes": tier.moved_out_bytes,
         "busy_s": tier.busy_s,
         "joules": tier.joules,
+        "cost": tier.cost,
+        "write_requests": tier.usage.write_requests,
+        "read_requests": tier.usage.read_requests,
+        "delete_requests": tier.usage.delete_requests,
+        "out_bytes": tier.usage.out_bytes,
+        "stored_byte_s": tier.usage.stored_byte_s,
         "most_bytes": tier.most_bytes,
     })
 }

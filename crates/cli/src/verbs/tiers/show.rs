@@ -174,6 +174,16 @@ fn print_details(tier: &TierReport, output: &mut Output) -> Result<()> {
     ] {
         table.row([format!("  {name}"), value]);
     }
+    for (name, price) in [
+        ("price of 1000 write requests", tier.price_per_1000_write_requests),
+        ("price of 1000 read requests", tier.price_per_1000_read_requests),
+        ("price of a GB and month", tier.price_per_gb_month),
+        ("price of a GB that is read", tier.price_per_gb_read),
+    ] {
+        if price > 0.0 {
+            table.row([format!("  {name}"), price.to_string()]);
+        }
+    }
     table.lines().into_iter().try_for_each(|line| output.line(line))
 }
 

@@ -78,7 +78,8 @@ pub(crate) struct Tune {
     /// 0.1..0.9, 1..64, 10ms..1h or 1MiB..1GiB, both of which the policy must take, or as is known of it
     #[arg(long, value_name = "NAME[=LEAST..MOST]")]
     search: Vec<String>,
-    /// What is to be small: edp (energy times time), energy, ed2p (energy times time squared), time
+    /// What is to be small: edp (energy times time), energy, ed2p (energy times time squared), time, cost (what
+    /// is charged for tiers with prices; not with --live)
     #[arg(long, value_name = "WHAT", default_value = "edp", value_parser = objectives())]
     objective: Objective,
     /// Replays of one half of the trace that the search may cost; as many are tried by chance
@@ -119,6 +120,7 @@ impl Verb for Tune {
         let modelled = modelled(context)?;
         let timed = modelled.options(&self.manner.model())?;
         check_watts(self.objective, &timed)?;
+        check_prices(self.objective, &timed, self.trace.is_none())?;
         let Some(trace) = self.trace else {
             return self.live.run(context, self.objective, &self.manner);
         };
@@ -202,6 +204,19 @@ fn check_watts(objective: Objective, timed: &TimedOptions) -> Result<()> {
     }
     let reason = "the configuration says of no tier what it draws (idle_power, active_power); \
                   --objective time needs no energy";
+    Err(Error::invalid("tune a policy", reason).with("objective", objective.word()).into())
+}
+
+/// Refuses what needs prices where tiers have none, or where a store runs, which measures none.
+fn check_prices(objective: Objective, timed: &TimedOptions, is_live: bool) -> Result<()> {
+    let is_free = timed.tiers.iter().all(|tier| tier.view.figures.prices.is_free());
+    let reason = match objective.needs_prices() {
+        true if is_live => "what a store costs is not measured while it runs; name a trace",
+        true if is_free => {
+            "the configuration has no prices of tiers (price_per_gb_month and the like)"
+        }
+        _ => return Ok(()),
+    };
     Err(Error::invalid("tune a policy", reason).with("objective", objective.word()).into())
 }
 

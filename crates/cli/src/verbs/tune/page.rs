@@ -10,7 +10,7 @@ use terrace_tuning::Modelled;
 
 use super::report::Report;
 use crate::failure::Result;
-use crate::output::command_line;
+use crate::output::{command_line, show_price};
 
 /// The page.
 #[derive(Template)]
@@ -82,8 +82,12 @@ fn bars(report: &Report) -> Vec<(&'static str, String)> {
         let bars: Vec<_> = report.tuned.candidates.iter().map(bar).collect();
         (title, plot::bars(title, &bars))
     };
-    vec![
+    let mut bars = vec![
         draw("Time", |score| score.makespan_s, |score| format!("{:.3} s", score.makespan_s)),
         draw("Energy", |score| score.joules, |score| format!("{:.1} J", score.joules)),
-    ]
+    ];
+    if report.tuned.candidates.iter().any(|one| one.tested.cost > 0.0) {
+        bars.push(draw("Cost", |score| score.cost, |score| show_price(score.cost)));
+    }
+    bars
 }

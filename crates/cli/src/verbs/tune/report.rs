@@ -7,7 +7,7 @@ use terrace_replay::{Candidate, Format, Score, TuneOptions, Tuned};
 use terrace_settings::policy_section;
 use terrace_store::PolicySource;
 
-use crate::output::show_name;
+use crate::output::{show_name, show_price};
 use crate::table::Table;
 
 /// What there is to tell.
@@ -72,17 +72,20 @@ impl Report {
 
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{}\n", self.title())];
-        let mut table = Table::new(&[1, 2, 3, 4, 5]);
-        table.heading(["", "searched", "judged", "makespan", "energy", "moved"]);
+        let mut table = Table::new(&[1, 2, 3, 4, 5, 6]);
+        let has_cost = self.tuned.candidates.iter().any(|one| one.tested.cost > 0.0);
+        let heading = ["", "searched", "judged", "makespan", "energy", "moved"];
+        table.heading(heading.into_iter().chain(has_cost.then_some("cost")));
         for one in &self.tuned.candidates {
-            table.row([
+            let cells = [
                 one.name.into(),
                 self.change(one, |one| &one.trained),
                 self.change(one, |one| &one.tested),
                 format!("{:.3} s", one.tested.makespan_s),
                 format!("{:.1} J", one.tested.joules),
                 show_bytes(one.tested.migrated_bytes),
-            ]);
+            ];
+            table.row(cells.into_iter().chain(has_cost.then(|| show_price(one.tested.cost))));
         }
         lines.extend(table.lines());
         let word = self.options.objective.word();
@@ -143,6 +146,7 @@ fn of_score(score: &Score) -> Value {
         "objective": score.objective,
         "makespan_s": score.makespan_s,
         "joules": score.joules,
+        "cost": score.cost,
         "migrated_bytes": score.migrated_bytes,
     })
 }

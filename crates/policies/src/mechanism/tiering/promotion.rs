@@ -111,7 +111,7 @@ impl<C: Choice> Tiering<C> {
         let demand = proposed.copied().filter(|it| it.bytes() > known.bytes()).unwrap_or(known);
         let judged = able.filter_map(|to| {
             let victim = self.victim(turn, to, segment.size_bytes);
-            let judgement = self.gate.judge(view, segment, &demand, to, victim);
+            let judgement = self.gate.judge(view, segment, &demand, to, victim, terms);
             judgement.passes(terms).then_some((to, judgement))
         });
         let benefit_s = |judgement: &Judgement| judgement.saving_s - judgement.cost_s;

@@ -37,7 +37,7 @@ impl Default for Common {
             place: TierIndex(0),
             max_bytes: 256 << 20,
             is_gated: true,
-            terms: Terms { factor: 1.5, horizon_ns: 600 * SECOND_NS },
+            terms: Terms { factor: 1.5, horizon_ns: 600 * SECOND_NS, price_weight: 0.0 },
             busy: 0.7,
             min_residency_ns: 10 * SECOND_NS,
         }
@@ -100,6 +100,15 @@ pub(crate) const fn factor<S: Tiered>() -> Declaration<S> {
         name: "factor",
         value: |s| Value::Number(&mut s.common_mut().terms.factor, 0.0..=100.0),
         description: "How many times its cost a promotion must save, 0 to 100.",
+    }
+}
+
+pub(crate) const fn price_weight<S: Tiered>() -> Declaration<S> {
+    Declaration {
+        name: "price_weight",
+        value: |s| Value::Number(&mut s.common_mut().terms.price_weight, 0.0..=1e9),
+        description: "Seconds that a price of 1 weighs in the gate, 0 to 1000000000; 0 leaves \
+                      prices out.",
     }
 }
 

@@ -124,5 +124,6 @@ fn who_does_not_want_to_know_any_more_is_not_kept_waiting() {
 #[test]
 fn values_are_for_each_access() {
     let of = |objective: Objective| objective.value(10, 5.0, 20.0).objective;
-    assert_eq!(Objective::ALL.map(of), [1.0, 2.0, 0.5, 0.5]);
+    let measured = [Objective::Edp, Objective::Energy, Objective::Ed2p, Objective::Time];
+    assert_eq!(measured.map(of), [1.0, 2.0, 0.5, 0.5]);
 }
