@@ -70,7 +70,7 @@ pub fn show_name(name: &str) -> String {
 }
 
 /// A price in the currency of the configuration.
-pub(crate) fn show_price(price: f64) -> String {
+pub fn show_price(price: f64) -> String {
     match price {
         small if small > 0.0 && small < 0.001 => format!("{small:.3e}"),
         price => format!("{price:.4}"),

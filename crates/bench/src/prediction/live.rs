@@ -155,7 +155,7 @@ fn wait_until(at_ns: u64, clock: &SystemClock) -> u64 {
     const LATE_NS: u64 = 100_000;
     let left_ns = at_ns.saturating_sub(clock.now_ns());
     if left_ns > LATE_NS {
-        thread::sleep(Duration::from_nanos(left_ns - LATE_NS));
+        clock.sleep(Duration::from_nanos(left_ns - LATE_NS));
     }
     loop {
         let now_ns = clock.now_ns();
