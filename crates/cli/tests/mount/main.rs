@@ -58,6 +58,7 @@ mod sources;
 mod space;
 mod steering;
 mod suites;
+mod takeover;
 mod times;
 mod trees;
 mod unlinked;
