@@ -2,7 +2,7 @@
 //! A store with a bucket below a directory, through the command.
 
 use serde_json::Value;
-use terrace_core::{Backend, Create, Key, ObjectExt, Open};
+use terrace_core::{Backend, Clock, Create, Key, ObjectExt, Open, SystemClock};
 use terrace_store::{Recording, Store};
 use terrace_testkit::pattern_bytes;
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
@@ -216,7 +216,7 @@ fn a_replay_counts_the_requests_that_were_made() {
     let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
     // The log of the catalog would be in the bucket, too.
     let settings = settings.replace("[catalog]\n", "[catalog]\ncheckpoint = false\n")
-        + "\nevery = \"50ms\"\n[policy.parameters]\ntimeout = \"200ms\"\n";
+        + "\n[policy.parameters]\ntimeout = \"200ms\"\n";
     scene.file("store/terrace.toml", settings);
     let store = Store::open(&scene.path("store").display().to_string()).expect("it opens");
     let recording = Recording { has_decisions: false, ..Recording::default() };
@@ -233,9 +233,16 @@ fn a_replay_counts_the_requests_that_were_made() {
         let tiers = store.admin().tiers().expect("asked");
         tiers[1].segments == segments && tiers[0].garbage_bytes == 0
     };
+    // Rounds of the policy come at other moments in virtual time, a tenth of a second apart.
+    let later = || {
+        let clock = SystemClock::default();
+        let end_ns = clock.now_ns() + 1_000_000_000;
+        eventually("time passes", || clock.now_ns() >= end_ns);
+    };
     let keys = [("small", 100_000), ("large", 20 << 20), ("read", 9 << 20), ("gone", 50_000)];
     let [small, large, read, gone] = keys.map(|(name, bytes)| put(name, bytes));
     eventually("they are in the bucket", || is_below(4));
+    later();
     // Anywhere, from front to back, all at once, and what is not read at all.
     let mut part = vec![0; 128 << 10];
     let object = store.open(&large, &Open::read()).expect("opens");
@@ -243,6 +250,7 @@ fn a_replay_counts_the_requests_that_were_made() {
         object.read(offset_bytes, &mut part[..4096]).expect("read");
     }
     object.read(0, &mut vec![0; 9 << 20]).expect("read");
+    drop(object);
     let object = store.open(&read, &Open::read()).expect("opens");
     for piece in 0..72 {
         object.read(piece * (128 << 10), &mut part).expect("read");
@@ -251,6 +259,10 @@ fn a_replay_counts_the_requests_that_were_made() {
     store.open(&small, &Open::write()).expect("opens").write(10, b"new").expect("recalled");
     store.delete(&gone).expect("deleted");
     eventually("it is there again", || is_below(3));
+    later();
+    // A replay ends with its last request.
+    object.read(0, &mut part[..4096]).expect("read");
+    drop(object);
     store.admin().stop_recording().expect("it ends");
     let made = server.counts();
     let sum = |kinds: &[&str]| kinds.iter().filter_map(|kind| made.get(kind)).sum::<u64>();

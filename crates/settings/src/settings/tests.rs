@@ -77,9 +77,9 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERidle_power = \"5\"", "4:14", &["\"5W\""]),
     ("TIERprice_per_gb_month = -0.01", "4:22", &["`price_per_gb_month` is the number -0.01", "at least 0"]),
     ("TIERprice_per_gb_read = inf", "4:21", &["`price_per_gb_read` is the number inf", "finite"]),
-    ("TIERprice_per_1000_read_requests = nan", "4:34", &["`price_per_1000_read_requests`", "finite"]),
-    ("TIERprice_per_1000_write_requests = \"1 EUR\"", "4:35", &["`price_per_1000_write_requests`", "such as 0.023"]),
-    ("TIERprice_per_gb = 1", "4:1", &["no `price_per_gb`", "did you mean"]),
+    ("TIERprice_per_1000_read_requests = nan", "4:32", &["`price_per_1000_read_requests`", "finite"]),
+    ("TIERprice_per_1000_write_requests = \"1 EUR\"", "4:33", &["`price_per_1000_write_requests`", "such as 0.023"]),
+    ("TIERprice_per_gb_reads = 1", "4:1", &["no `price_per_gb_reads`", "did you mean `price_per_gb_read`"]),
     ("TIERwatermarks = 0.9", "4:14", &["{ low = … }", "low, high, critical"]),
     ("TIERthrottle = true", "4:12", &["`throttle` is true", "latency"]),
     // Buckets.
