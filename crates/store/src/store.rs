@@ -22,6 +22,7 @@ use crate::owner::Owner;
 ///   `Unreachable` while there is no owner. Open objects go on with the next one.
 /// - When the last clone and the last open object are dropped, an owned store is closed as well as
 ///   can be and free for the next owner; call [`Store::close`] to hear of errors.
+///   Where the catalog is in a bucket, both wait for a checkpoint that is being written there.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) side: Side,

@@ -615,6 +615,33 @@ fn an_acknowledged_put_is_one_data_request_and_one_of_the_log() {
 }
 
 #[test]
+fn a_drop_while_the_bucket_stalls_ends_clean() {
+    let (world, store) = World::made();
+    put(&store, "moved", &data("moved", 1000), Persistency::Storage).expect("acknowledged");
+    for ticket in
+        store.admin().migrate(&key("moved"), "cold", MoveKind::Move, 0, "test").expect("queued")
+    {
+        store.admin().wait(ticket, Duration::from_secs(20)).expect("known").expect("ends");
+    }
+    put(&store, "kept", &data("kept", 1000), Persistency::Shared).expect("acknowledged");
+    // The thread that deletes files waits for the log, with a reference to the open store.
+    world.inject("PUT", "/c/log-", 1, S3Fault::Hold);
+    store.delete(&key("moved")).expect("deleted");
+    world.server.wait_held();
+    // Without `close`, and before the bucket answers.
+    thread::scope(|scope| {
+        let dropping = scope.spawn(|| drop(store));
+        SystemClock::default().sleep(Duration::from_millis(300));
+        world.server.release();
+        dropping.join().expect("dropped");
+    });
+    let store = world.open("a").expect("it opens");
+    assert_eq!(store.opening_notes(), Vec::<String>::new(), "no recovery");
+    assert_eq!(get(&store, "kept").expect("there"), data("kept", 1000));
+    store.close().expect("closed");
+}
+
+#[test]
 fn a_clean_close_goes_on_with_its_log_and_is_taken_over_too() {
     let (world, store) = World::made();
     put(&store, "one", b"1", Persistency::Shared).expect("acknowledged");

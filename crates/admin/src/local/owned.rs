@@ -53,6 +53,21 @@ impl Deref for Owned {
     }
 }
 
+impl Drop for Owned {
+    /// Closes the store as well as can be; does nothing where it was closed.
+    ///
+    /// Here and not with the last reference to [`Opened`]: a thread of the stack that waits for the log in the
+    /// bucket has one, and cannot wait for its own end.
+    fn drop(&mut self) {
+        // What file systems have left is written first.
+        drop(std::mem::take(&mut self.trees));
+        if let Some(far) = self.far() {
+            far.stop();
+        }
+        let _ = self.opened.stack.close();
+    }
+}
+
 impl Owned {
     /// A store that was opened with these tiers. `resting` is the configured policy where none runs.
     pub fn new(opened: Opened, tiers: Vec<Tier>, resting: Option<PolicyReport>) -> Self {
