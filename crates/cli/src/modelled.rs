@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What verbs have in common that replay traces in virtual time.
 
-use std::path::Path;
-
 use clap::Args;
 use terrace_core::{Error, ErrorKind};
+use terrace_settings::Directory;
 use terrace_tuning::Modelled;
 
 use crate::context::Context;
@@ -51,5 +50,5 @@ pub(crate) fn modelled(context: &Context) -> Result<Modelled> {
             .with("store", servers)
             .into());
     }
-    Ok(Modelled::read(Path::new(context.store()?))?)
+    Ok(Modelled::read(Directory::at(context.store()?)?.path())?)
 }

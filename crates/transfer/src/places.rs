@@ -6,8 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use terrace_core::{Error, Result};
-use terrace_settings::Settings;
-use terrace_store::Store;
+use terrace_settings::{Directory, Settings};
 
 /// What marks the directory of a tier.
 const TIER_MARK: &str = ".terrace-superblock";
@@ -31,11 +30,9 @@ pub struct Place {
 impl Places {
     /// Those of the store with this address; none where it is behind servers. An error of the store itself is
     /// reported by the opening.
-    pub fn of(store: &str) -> Self {
-        if Store::is_behind_servers(store) {
-            return Self::default();
-        }
-        Self::of_directory(Path::new(store))
+    pub fn of(address: &str) -> Self {
+        Directory::at(address)
+            .map_or_else(|_| Self::default(), |directory| Self::of_directory(directory.path()))
     }
 
     fn of_directory(store: &Path) -> Self {

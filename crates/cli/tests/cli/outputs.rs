@@ -105,6 +105,36 @@ fn no_command_writes_over_files_of_a_store() {
 }
 
 #[test]
+fn an_address_with_a_scheme_protects_the_same_files() {
+    let scene = with_store();
+    let before = content(&scene);
+    let writing = WRITING.iter().filter(|command| !command.contains("store.toml"));
+    let copies = ["export OUT", "import --to /new OUT"];
+    for command in writing.chain(&copies) {
+        for (place, what) in [("fast", "tier fast"), ("store", "the store")] {
+            let is_copy = copies.contains(command);
+            let place = if is_copy { place.to_string() } else { format!("{place}/new") };
+            let command = command.replace("OUT", &place);
+            let mut command = scene.command(command.split_whitespace());
+            let ran = finish(piped(command.env("TERRACE_STORE", "terrace+dir:store")));
+            assert_eq!(ran.status, Some(2), "{ran:?}");
+            assert!(one_error(&ran).contains(&format!("it belongs to {what}")), "{ran:?}");
+        }
+    }
+    for command in ["replay load.csv --html OUT", "tune load.csv --budget 8 --html OUT"] {
+        let command = command.replace("OUT", "fast/new") + " --policy lru --store";
+        let arguments = command.split_whitespace().chain(["terrace+dir:store"]);
+        let line = scene.fails(2, arguments);
+        assert!(line.contains("it belongs to tier fast"), "{command}: {line}");
+    }
+    assert!(content(&scene) == before, "the store is as it was");
+    // And it is found by all that read its configuration.
+    let replay = ["replay", "load.csv", "--policy", "lru", "--store", "terrace+dir:store.toml"];
+    scene.ok(replay);
+    scene.ok(["--store", "terrace+dir:store", "export", "target"]);
+}
+
+#[test]
 fn beside_a_store_everything_is_written() {
     let scene = with_store();
     scene.file("sim/terrace.toml", TIERS);

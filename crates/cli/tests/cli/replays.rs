@@ -344,7 +344,7 @@ fn what_cannot_be_timed_says_why() {
         (2, "--model cache --policy lru --capacity 1MB --open-loop", "--model time"),
         (2, "--model cache --policy lru", "--capacity 128MiB"),
         (2, "--model cache --capacity 1MB", "--policy lru"),
-        (3, "", "file=store"),
+        (3, "", "/store"),
         (3, "--store nothing.toml", "nothing.toml"),
         (3, "--store store.toml --policy mru", "pinned, lru"),
         (3, "--store store.toml --policy lfu", "--model cache has it policy=lfu"),

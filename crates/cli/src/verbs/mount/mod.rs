@@ -23,7 +23,7 @@ use terrace_core::{Error, ErrorKind};
 use terrace_fuse::{Mounter, Unmounter, mount_for};
 use terrace_metrics::{ControlSource, Exporter, MountSource, ProcessSource, StoreSource};
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Requests, Tiers};
-use terrace_settings::Settings;
+use terrace_settings::{Directory, Settings};
 use terrace_store::{OpenOptions, Store};
 use terrace_transfer::Places;
 use terrace_transport::Endpoint;
@@ -301,7 +301,7 @@ impl Plan {
     /// Whether there is a store, as far as can be seen without opening it.
     fn check(&self) -> Result<()> {
         if !Store::is_behind_servers(&self.store) {
-            Settings::read(&Path::new(&self.store).join("terrace.toml"))?;
+            Settings::read(&Directory::at(&self.store)?.settings())?;
         }
         Ok(())
     }

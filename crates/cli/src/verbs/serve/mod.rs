@@ -3,7 +3,7 @@
 
 mod served;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use terrace_core::units::parse_duration;
 use terrace_core::{Clock, Error, ErrorKind, SystemClock};
 use terrace_metrics::{ControlSource, Exporter, ProcessSource, ServerSource, StoreSource};
 use terrace_server::{Limits, Server};
-use terrace_settings::Settings;
+use terrace_settings::{Directory, Settings};
 use terrace_store::{OpenOptions, Store};
 use terrace_transport::{
     Endpoint, Listener, ServerTls, default_secret_file, make_secret_file, read_secret_file,
@@ -241,9 +241,7 @@ fn is_tcp(endpoint: &Endpoint) -> bool {
 
 /// Looks whether the store could be served, without changing anything: listens for a moment.
 fn check(context: &Context, endpoints: &[Endpoint]) -> Result<()> {
-    let directory = Path::new(context.store()?);
-    let directory = context.store()?.strip_prefix("terrace+dir:").map_or(directory, Path::new);
-    Settings::read(&directory.join("terrace.toml"))?;
+    Settings::read(&Directory::at(context.store()?)?.settings())?;
     for endpoint in endpoints {
         match Listener::bind(endpoint) {
             // Perhaps by the server that goes on with what is checked here.

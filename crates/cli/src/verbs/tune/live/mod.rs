@@ -3,13 +3,13 @@
 
 mod report;
 
-use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
 use terrace_core::Error;
 use terrace_core::units::parse_duration;
 use terrace_replay::Objective;
+use terrace_settings::Directory;
 use terrace_store::OpenOptions;
 use terrace_tuning::live::{OPERATION, Wanted, tune};
 
@@ -62,6 +62,7 @@ impl Live {
         let dwell = duration(&self.dwell)?;
         let time = self.time.as_deref().map(duration).transpose()?;
         let interrupt = Interrupt::watch()?;
+        let home = Directory::at(context.store()?)?;
         // Others can use the store meanwhile, also where this process is the one that owns it.
         context.with_options(OpenOptions::default(), |store| {
             let wanted = Wanted {
@@ -73,7 +74,7 @@ impl Live {
                 time,
             };
             let mut report = Report::new(context, objective);
-            tune(store, Path::new(context.store()?), &wanted, interrupt, &mut report)
+            tune(store, home.path(), &wanted, interrupt, &mut report)
         })
     }
 }
