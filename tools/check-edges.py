@@ -60,7 +60,7 @@ EDGES = {
     "mount": ["affinity", "core", "fs", "fuse", "store"],
     "metrics": ["core", "fs", "mount", "server", "store", "transport"],
     "partdiff": ["store"],
-    "demo": ["backends", "console", "core", "measure", "partdiff", "report", "settings", "store"],
+    "demo": ["console", "core", "measure", "partdiff", "report", "settings", "store"],
     "tuning": ["console", "core", "policies", "replay", "settings", "store"],
     "transfer": ["console", "core", "fs", "items", "mount", "settings", "store"],
     "bench": [

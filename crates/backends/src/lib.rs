@@ -4,9 +4,7 @@
 pub mod kv;
 pub mod object;
 mod registry;
-mod tier_text;
 
 #[doc(hidden)]
 pub use object::{framed_fuzzing, fuzzing, s3_fuzzing};
 pub use registry::{BACKENDS, BackendEntry, Place, SERVICES, ServiceEntry, open_backend};
-pub use tier_text::TierText;

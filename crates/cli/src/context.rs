@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Command;
 use terrace_core::{Access, Clock, Error, ErrorKind, SystemClock};
 use terrace_fs::Files;
+use terrace_settings::Places;
 use terrace_store::{OpenOptions, Store};
-use terrace_transfer::Places;
 
 use crate::attributes;
 use crate::failure::{self, Failure, Result};

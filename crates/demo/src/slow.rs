@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use terrace_core::units::{format_duration, show_ns};
 use terrace_core::{Clock, Error, Result, SystemClock};
-use terrace_settings::Settings;
+use terrace_settings::{Settings, TierText};
 use terrace_store::Store;
-
-use terrace_backends::TierText;
 
 /// The name of the slow tier.
 const NAME: &str = "slow";

@@ -2,8 +2,9 @@
 //! The directory of a store and its `terrace.toml`: what the settings say, and tiers and policies made as they say.
 //!
 //! [`Settings`] reads and checks the file, [`amend`] changes it while the store runs, [`tiers`] and [`policy`] make
-//! what it names. [`Directory`] has the places, [`Lock`] the process that owns the store, and [`attach()`] and [`Url`]
-//! reach a store that another process owns.
+//! what it names. [`Directory`] has the files of a store, [`Places`] the directories that nothing else may write to, [`Lock`]
+//! the process that owns the store, and [`attach()`] and [`Url`] reach a store that another process owns. [`TierText`] is
+//! a tier as one word of a command line.
 
 pub mod amend;
 mod attach;
@@ -11,8 +12,10 @@ mod directory;
 mod lock;
 mod made;
 mod opening;
+mod places;
 pub mod policy;
 mod settings;
+mod tier_text;
 pub mod tiers;
 mod url;
 
@@ -22,10 +25,12 @@ pub use directory::{Directory, sync_directory};
 pub use lock::{Holder, Lock};
 pub use made::{Made, check_new, clear_own, write_durably};
 pub use opening::{Patience, boot_id, check_there, stack_settings, trace_settings};
+pub use places::{Place, Places};
 pub use policy::Guest;
 pub use settings::{
     BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings, Compress,
     DeviceSettings, PolicySettings, PolicySource, Settings, SwitchSettings, ThrottleSettings,
     TierSettings, TraceSettings,
 };
+pub use tier_text::TierText;
 pub use url::{Connected, Url};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use terrace_core::Access;
 use terrace_mount::NAME_DEFAULT;
-use terrace_transfer::Places;
+use terrace_settings::Places;
 use terrace_transfer::trees::{self, Purpose, Summary, Work};
 
 use super::import::print;

@@ -7,7 +7,7 @@ use clap::Args;
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
 use terrace_mount::NAME_DEFAULT;
-use terrace_transfer::Places;
+use terrace_settings::Places;
 use terrace_transfer::trees::{self, Purpose, Summary, Work};
 
 use super::{Group, Verb};

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use terrace_backends::TierText;
 use terrace_core::units::show_bytes;
 use terrace_core::{Access, Error};
-use terrace_settings::Settings;
+use terrace_settings::{Settings, TierText};
 use terrace_store::{Store, TierReport};
 
 use super::{Group, Verb};

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use terrace_backends::TierText;
 use terrace_core::Error;
 use terrace_core::units::format_bytes;
 use terrace_recovery::tier_in_bucket;
-use terrace_settings::Settings;
+use terrace_settings::{Settings, TierText};
 use terrace_store::Store;
 
 use super::{Group, Verb};

@@ -27,11 +27,11 @@ use terrace_console::progress::Progress;
 use terrace_core::{Access, Error};
 use terrace_fs::{Files, Kind, Made, Node, ROOT, TreeOptions};
 use terrace_mount::Opening;
+use terrace_settings::Places;
 use terrace_store::Store;
 
 pub use self::export::export;
 pub use self::import::import;
-use crate::Places;
 
 /// Copied in pieces of so many bytes.
 const PIECE_BYTES: usize = 1 << 20;

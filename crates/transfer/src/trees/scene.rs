@@ -13,10 +13,10 @@ use terrace_console::interrupt::Interrupt;
 use terrace_console::progress::Progress;
 use terrace_core::{Access, Persistency, Semantics, SystemClock};
 use terrace_fs::{FileClock, Files, FilesOptions, ROOT, Session, Tree, TreeOptions};
+use terrace_settings::Places;
 use terrace_testkit::{SimKv, SimTier, SimWorld};
 
 use super::{Summary, Work, import};
-use crate::Places;
 
 /// Longer than what is kept with the metadata.
 pub(super) const LONG: usize = 10_000;

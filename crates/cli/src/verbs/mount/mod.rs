@@ -23,9 +23,8 @@ use terrace_core::{Error, ErrorKind};
 use terrace_fuse::{Mounter, Unmounter, mount_for};
 use terrace_metrics::{ControlSource, Exporter, MountSource, ProcessSource, StoreSource};
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Requests, Tiers};
-use terrace_settings::{Directory, Settings};
+use terrace_settings::{Directory, Places, Settings};
 use terrace_store::{OpenOptions, Store};
-use terrace_transfer::Places;
 use terrace_transport::Endpoint;
 
 use self::retry::Retry;

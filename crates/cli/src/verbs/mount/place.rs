@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use terrace_core::{Error, Result};
-use terrace_transfer::Places;
+use terrace_settings::Places;
 
 /// Refuses to hide the store, its catalog or a tier: each look for a file of theirs would come to the
 /// mount, which would wait for itself.

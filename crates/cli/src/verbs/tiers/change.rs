@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
-use terrace_backends::TierText;
 use terrace_core::units::show_bytes;
 use terrace_core::{Error, ErrorKind};
-use terrace_settings::Settings;
+use terrace_settings::{Settings, TierText};
 use terrace_store::{Store, TierReport};
 
 use crate::address;

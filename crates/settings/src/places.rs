@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use terrace_core::{Error, Result};
-use terrace_settings::{Directory, Settings};
+
+use crate::{Directory, Settings};
 
 /// What marks the directory of a tier.
 const TIER_MARK: &str = ".terrace-superblock";

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tiers as the command line describes them.
 
+use terrace_backends::{BACKENDS, BackendEntry};
 use terrace_core::{Error, Result};
-
-use crate::{BACKENDS, BackendEntry};
 
 /// A tier as the command line describes it: `NAME=PATH[,SETTING=VALUE]...`. The store checks the settings
 /// themselves.
