@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A store: from a directory with settings to an open [`Store`]. What applications depend on.
+//! A store: from a directory with settings to an open [`Store`].
+//!
+//! The crate `terrace` is above this one, for programs.
 //!
 //! A [`Store`] is a [`Backend`]: objects are opened, read and written through it, wherever their
 //! bytes are. [`Store::admin`] shows and steers what it does with them. One process owns a store;
@@ -34,23 +36,14 @@ pub use terrace_server::{RequestsReport, Status as ServerStatus};
 pub use terrace_settings::{Guest, PolicySource};
 
 pub use terrace_core::{
-    ATOMIC_BYTES_MAX, Access, Action, ActionKind, Actions, Atomicity, Backend, BackendExt,
-    BatchOrdering, Capability, Clock, Concurrency, Consistency, Create, Cursor, Error, ErrorKind,
-    Event, EventKind, FileLease, GenerationWord, Hint, Key, Object, ObjectExt, Op, Open, Outcome,
-    Page, Pair, Parameter, Persistency, Placed, Placement, Placer, Policy, ReadSummary, Reply,
-    Request, Result, Semantics, Space, Stat, SystemClock, Temperature, TierIndex, View,
-    execute_each, execute_strictly, units,
+    Access, Backend, BackendExt, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
+    Hint, Key, Object, ObjectExt, Op, Open, Persistency, Policy, Reply, Request, Result, Semantics,
+    Stat, SystemClock, Temperature,
 };
 pub use terrace_stack::report::{
-    self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,
-    MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport,
-    RecordingReport, ScrubReport, ScrubStatus, ScrubSummary, SegmentReport, ShadowReport,
-    ShadowSide, ShadowTier, TierReport, VersionReport,
+    self, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport, MoveReport,
+    PolicyReport, Problem, QuotaReport, RecordingReport, ScrubReport, ScrubStatus, ScrubSummary,
+    SegmentReport, ShadowReport, ShadowSide, TierReport, VersionReport,
 };
-pub use terrace_stack::{
-    EventNotice, EventsNotice, Happening, MigrationNotice, Notice, NoticeKind, PolicyNotice,
-    ScrubNotice, TierNotice, WatchFilter,
-};
-pub use terrace_stack::{
-    MoveKind, MoveTicket, PairChange, Quota, QuotaExceeded, ScrubOptions, Stack,
-};
+pub use terrace_stack::{EventNotice, Happening, MigrationNotice, Notice, NoticeKind, WatchFilter};
+pub use terrace_stack::{MoveKind, MoveTicket, ScrubOptions, Stack};
