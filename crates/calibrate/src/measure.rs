@@ -8,10 +8,13 @@ use terrace_core::{Buffer, Random, Result};
 
 use super::fit::{median, typical};
 use super::ground::{BLOCK, Ground};
-use super::{LARGE_BYTES, Sample, Threads, machine};
+use super::{Sample, Threads, machine};
 
 /// Sizes of requests, as far as there is room.
 const SIZES: [u64; 6] = [BLOCK, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+
+/// A large request, and what is written to objects that are made.
+pub(super) const LARGE_BYTES: u64 = 256 << 10;
 
 /// Threads that ask at once.
 const THREADS: [u32; 5] = [1, 2, 4, 8, 16];

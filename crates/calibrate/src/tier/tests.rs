@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use terrace_backends::object::{Memory, Rates, Throttle};
-use terrace_core::Cursor;
+use terrace_core::{Cursor, SystemClock};
+use terrace_settings::Settings;
 use terrace_testkit::ManualClock;
 
-use super::ground::NAMESPACE;
 use super::*;
+use crate::ground::NAMESPACE;
 
 const NEVER: &(dyn Fn() -> bool + Sync) = &|| false;
 
