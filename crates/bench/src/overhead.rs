@@ -237,7 +237,7 @@ impl Bench<'_> {
         // Beginning and ending are not measured, nor what a thread needs for its next event then.
         let mut prepare = |turn| {
             check_stop(stop)?;
-            if is_recorded == (turn == Turn::Stack) {
+            if is_recorded == (turn == Turn::Ours) {
                 return Ok(());
             }
             is_recorded = !is_recorded;
@@ -273,7 +273,7 @@ impl Bench<'_> {
         // Beginning is not measured.
         let mut prepare = |turn| {
             check_stop(stop)?;
-            if is_python == (turn == Turn::Stack) {
+            if is_python == (turn == Turn::Ours) {
                 return Ok(());
             }
             is_python = !is_python;
@@ -340,10 +340,10 @@ impl Bench<'_> {
             let mean = |a: [f64; 2], b: [f64; 2]| [(a[0] + b[0]) / 2.0, (a[1] + b[1]) / 2.0];
             let (raw, stack) = (mean(first_raw, last_raw), mean(stack, again));
             ratios.push((stack[0] / stack[1]) / (raw[0] / raw[1]));
-            samples.raw.push(raw[1]);
-            samples.stack.push(stack[1]);
+            samples.yardstick.push(raw[1]);
+            samples.ours.push(stack[1]);
             let operations = self.block_ns * (1.0 / stack[0] + 2.0 / stack[1]);
-            samples.stack_cpu.push(cpu / operations);
+            samples.ours_cpu.push(cpu / operations);
             self.progress.advance(1);
         }
         Ok(row(case, &samples, &ratios, Bar::Scaling(0.9)))
@@ -424,14 +424,14 @@ fn row(case: &'static str, samples: &Samples, ratios: &[f64], bar: Bar) -> Case 
     Case {
         case,
         level: "process",
-        raw_ns: median(&mut samples.raw.clone()),
-        stack_ns: median(&mut samples.stack.clone()),
+        raw_ns: median(&mut samples.yardstick.clone()),
+        stack_ns: median(&mut samples.ours.clone()),
         low95_ns: difference.low95,
         high95_ns: difference.high95,
         ratio: ratio.median,
         ratio_low95: ratio.low95,
         ratio_high95: ratio.high95,
-        cpu_ns_per_op: median(&mut samples.stack_cpu.clone()),
+        cpu_ns_per_op: median(&mut samples.ours_cpu.clone()),
         groups,
         bar: bar.words(),
         verdict: if groups < GROUPS_MIN { Verdict::NotResolved } else { verdict },

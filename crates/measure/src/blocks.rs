@@ -33,46 +33,50 @@ pub enum Until {
 /// What the groups of a case gave, one value each, in nanoseconds per operation.
 #[derive(Default)]
 pub struct Samples {
-    /// What lies below.
-    pub raw: Vec<f64>,
-    /// The stack.
-    pub stack: Vec<f64>,
-    /// CPU time of the whole process while the stack was measured.
-    pub stack_cpu: Vec<f64>,
+    /// What it is compared with.
+    pub yardstick: Vec<f64>,
+    /// What is measured.
+    pub ours: Vec<f64>,
+    /// CPU time of the whole process while that was measured.
+    pub ours_cpu: Vec<f64>,
 }
 
 impl Samples {
-    /// The stack beside the raw backend, group by group.
+    /// What is measured beside the yardstick, group by group.
     pub fn paired(&self, compare: impl Fn(f64, f64) -> f64) -> Vec<f64> {
-        self.raw.iter().zip(&self.stack).map(|(raw, stack)| compare(*raw, *stack)).collect()
+        self.yardstick
+            .iter()
+            .zip(&self.ours)
+            .map(|(theirs, ours)| compare(*theirs, *ours))
+            .collect()
     }
 }
 
 /// Whose turn a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Of what lies below.
-    Raw,
-    /// Of the stack.
-    Stack,
+    /// Of what it is compared with.
+    Yardstick,
+    /// Of what is measured.
+    Ours,
 }
 
-/// Measures groups of four blocks: raw, stack, stack, raw. Before each block, `prepare` does what is
+/// Measures groups of four blocks: yardstick, ours, ours, yardstick. Before each block, `prepare` does what is
 /// not measured, and can end it all.
 pub fn interleave(
     groups: usize,
     until: Until,
     bytes: usize,
-    [mut raw, mut stack]: [Step<'_>; 2],
+    [mut yardstick, mut ours]: [Step<'_>; 2],
     progress: &mut Progress,
     prepare: &mut dyn FnMut(Turn) -> Result<()>,
 ) -> Result<Samples> {
     let mut samples = Samples::default();
     let mut buffer = memory(bytes);
     let mut measured = |side| {
-        let turn = if side == 0 { Turn::Raw } else { Turn::Stack };
+        let turn = if side == 0 { Turn::Yardstick } else { Turn::Ours };
         prepare(turn)?;
-        let step = if turn == Turn::Raw { &mut raw } else { &mut stack };
+        let step = if turn == Turn::Yardstick { &mut yardstick } else { &mut ours };
         let cpu = cpu_ns();
         let block = block(step, until, &mut buffer)?;
         Ok((block, (cpu_ns() - cpu) as f64))
@@ -80,10 +84,10 @@ pub fn interleave(
     let mut keep = |side, [(first, first_cpu), (second, second_cpu)]: [(Block, f64); 2]| {
         let per_op_ns = (first.per_op_ns() + second.per_op_ns()) / 2.0;
         if side == 0 {
-            samples.raw.push(per_op_ns);
+            samples.yardstick.push(per_op_ns);
         } else {
-            samples.stack.push(per_op_ns);
-            samples.stack_cpu.push((first_cpu + second_cpu) / (first.count + second.count) as f64);
+            samples.ours.push(per_op_ns);
+            samples.ours_cpu.push((first_cpu + second_cpu) / (first.count + second.count) as f64);
         }
     };
     in_turns(groups, 2, progress, &mut measured, &mut keep)?;

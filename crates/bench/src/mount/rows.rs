@@ -236,7 +236,7 @@ impl Bench<'_> {
         };
         let steps = [make(directories[0].clone()), make(directories[1].clone())];
         let mut prepare = |turn| {
-            let directory = &directories[usize::from(turn == Turn::Stack)];
+            let directory = &directories[usize::from(turn == Turn::Ours)];
             match what {
                 "create" | "create-1k" => steps::clear(directory, FILES + 16)?,
                 "unlink" | "remove" => steps::small(directory, FILES + 16)?,
@@ -279,7 +279,7 @@ impl Bench<'_> {
                 check_stop(stop)?;
                 settle();
                 prepare(turn)?;
-                let side = usize::from(turn == Turn::Stack);
+                let side = usize::from(turn == Turn::Ours);
                 last.set(Some((side, sides[side].cpu_ns())));
                 Ok(())
             },
@@ -289,7 +289,7 @@ impl Bench<'_> {
         let per_op = |side: usize| {
             cpu.get()[side] as f64 / 1e3 / counts[side].load(Ordering::Relaxed).max(1) as f64
         };
-        let (values, yardsticks) = (per_s(&measured.stack), per_s(&measured.raw));
+        let (values, yardsticks) = (per_s(&measured.ours), per_s(&measured.yardstick));
         let samples = Samples { values, yardsticks, ..Samples::default() };
         let groups = Groups { samples, cpu_us: per_op(1), yardstick_cpu_us: per_op(0) };
         Ok(groups.row(about))
