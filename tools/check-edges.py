@@ -75,7 +75,7 @@ EDGES = {
         "stack", "store", "trace", "transport", "wire",
     ],
     "cli": [
-        "backends", "bench", "calibrate", "console", "core", "demo", "fs", "fuse", "items", "measure", "metrics", "mount",
+        "backends", "bench", "calibrate", "console", "core", "demo", "fs", "fuse", "items", "metrics", "mount",
         "policies", "recovery", "replay", "report", "server", "settings", "source", "store", "trace", "transfer",
         "transport", "tuning", "wire",
     ],

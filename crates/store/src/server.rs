@@ -37,6 +37,15 @@ pub enum ServerCall {
     },
 }
 
+impl ServerReport {
+    /// Of this process, whose server does so much and whose log is at this level.
+    pub fn of_process(status: Status, log_level: String) -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let cpu_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        Self { process: std::process::id(), status, cpu_ns, log_level }
+    }
+}
+
 impl Store {
     /// What the server does that this store is used through.
     ///

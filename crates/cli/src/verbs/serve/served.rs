@@ -30,12 +30,7 @@ impl Served {
 
     fn status(&self) -> ServerReport {
         let status = self.server.get().and_then(Weak::upgrade).map(|server| server.status());
-        ServerReport {
-            process: std::process::id(),
-            status: status.unwrap_or_default(),
-            cpu_ns: terrace_measure::cpu_ns(),
-            log_level: self.log.level(),
-        }
+        ServerReport::of_process(status.unwrap_or_default(), self.log.level())
     }
 }
 
