@@ -69,14 +69,7 @@ fn program() -> String {
 
 /// Quotes a path for the shell where that is needed.
 fn quote(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain =
-        |character: char| character.is_ascii_alphanumeric() || "/._-+".contains(character);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
+    terrace_console::output::quote(&path.display().to_string())
 }
 
 #[cfg(test)]

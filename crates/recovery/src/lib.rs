@@ -11,9 +11,17 @@ pub mod far;
 mod opened;
 mod repair;
 mod takeover;
+mod warning;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use backup::write_backup;
 pub use checkpoint::CheckpointUsed;
 pub use opened::Opened;
 pub use repair::{Rebuilt, Source, finish, rebuild};
 pub use takeover::{TakenOver, take_over, tier_in_bucket};
+
+/// Locks a mutex, whose value is whole also where a thread has panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -209,13 +209,17 @@ fn not_renamed(error: std::io::Error, from: &Path, to: &Path) -> Error {
 }
 
 /// Removes what an earlier try has left, or nothing.
-fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove_left(operation: &'static str, path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::from_io(OPERATION, error).with("directory", path.display()))
+            Err(Error::from_io(operation, error).with("directory", path.display()))
         }
         _ => Ok(()),
     }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    remove_left(OPERATION, path)
 }
 
 fn build(

@@ -15,6 +15,7 @@ use terrace_stack::{TakeoverReport, Tier};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use crate::far::{names, owner, read, tier_of, why_none};
+use crate::repair::remove_left;
 
 const OPERATION: &str = "take a store over";
 
@@ -108,7 +109,7 @@ pub fn take_over(
     let (catalog, moment, log_commits) = loop {
         tries += 1;
         let (root, log) = read::seal(&bucket, &owner)?;
-        remove(path)?;
+        remove_left(OPERATION, path)?;
         let catalog = open_kv(&settings.catalog.engine, path)?;
         match read::read_into(&bucket, &root, &log, &*catalog, &mut |_| {}) {
             Ok((moment, commits)) => break (catalog, moment, commits),
@@ -232,14 +233,4 @@ fn configuration(text: &str, shared: &str, missing: &[String], term: u16) -> Res
         document["store"]["degraded"] = value(true);
     }
     Ok(document.to_string())
-}
-
-/// Removes what an earlier try has left.
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::from_io(OPERATION, error).with("directory", path.display()))
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What opening a store, repairing it and recording a trace of it have in common.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,9 +96,7 @@ pub fn trace_settings(trace: &TraceSettings) -> Result<terrace_trace::Settings> 
 /// A number that cannot be guessed.
 fn salt() -> Result<u128> {
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|error| Error::from_io("draw a random number", error))?;
+    terrace_transport::random_bytes(&mut bytes)?;
     Ok(u128::from_le_bytes(bytes))
 }
 

@@ -10,7 +10,7 @@ mod log;
 mod place;
 
 use std::io::{BufWriter, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,7 +23,9 @@ pub(crate) use self::find::{newest, or_without, replay};
 use self::log::LogWriter;
 pub use self::place::Place;
 use self::place::{Sparing, check_room};
+use crate::lock;
 use crate::opened::Opened;
+use crate::warning::Warning;
 
 /// How often what was committed is written to the log: what it lags behind.
 const LOG_TICK: Duration = Duration::from_millis(10);
@@ -35,7 +37,7 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
 
 /// The log becomes at least so long before another checkpoint; otherwise as long as that is.
-const LOG_BYTES_MIN: u64 = 32 << 20;
+pub(crate) const LOG_BYTES_MIN: u64 = 32 << 20;
 
 /// All files of a log together, where checkpoints fail: so many times as much.
 const LOG_FACTOR_MAX: u64 = 4;
@@ -68,8 +70,7 @@ struct Inner {
     /// Set where there is something for it.
     signal: Arc<LogSignal>,
     turn: Mutex<Turn>,
-    /// The last warning about what does not work.
-    said: Mutex<Option<String>>,
+    warning: Warning,
 }
 
 /// How far the checkpoints are.
@@ -93,10 +94,6 @@ impl Turn {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Checkpoints {
     /// Begins, where the configuration wants them. The store is not used yet. Errors: `Io` for a thread.
     pub fn start(opened: &Arc<Opened>) -> Result<Option<Self>> {
@@ -117,7 +114,7 @@ impl Checkpoints {
             log: Mutex::new(LogWriter::new(opened.stack.store_id())),
             signal: opened.stack.log_signal(),
             turn: Mutex::new(Turn { opened_ns: now_ns, ended_ns: now_ns, ..Turn::default() }),
-            said: Mutex::default(),
+            warning: Warning::default(),
         });
         inner.go_on(opened);
         let checkpoints = Self { inner, threads: Mutex::default() };
@@ -182,7 +179,7 @@ impl Checkpoints {
         });
         if let Err(error) = written {
             log.cut();
-            self.inner.say(&error);
+            self.inner.warn(&error);
         }
     }
 }
@@ -204,14 +201,8 @@ impl Inner {
         *stop
     }
 
-    /// Says what does not work, once.
-    fn say(&self, error: &Error) {
-        let text = error.chain();
-        let mut said = lock(&self.said);
-        if said.as_ref() != Some(&text) {
-            tracing::warn!(error = text, "names and small files are not kept twice at the moment");
-            *said = Some(text);
-        }
+    fn warn(&self, error: &Error) {
+        self.warning.log(error, "names and small files are not kept twice at the moment");
     }
 
     /// Goes on with the log of the opening before, where it says everything.
@@ -242,11 +233,11 @@ impl Inner {
         if let Err(error) = written {
             opened.stack.end_log(LOG_FAILED);
             log.cut();
-            self.say(&error);
+            self.warn(&error);
         } else if let Some(reason) = taken.ended {
             log.cut();
             if reason != LOG_FAILED {
-                self.say(
+                self.warn(
                     &Error::new(ErrorKind::Io, "go on with the log of the catalog").because(reason),
                 );
             }
@@ -315,7 +306,7 @@ impl Inner {
                 let others = place::in_tiers(&opened.settings).into_iter();
                 others.filter(|other| *other != place).for_each(|other| other.remove());
                 *turn = Turn { saved: Some(now), place: Some(place), bytes, ..*turn };
-                *lock(&self.said) = None;
+                self.warning.clear();
                 turn.pause = passed(opened, begun_ns) * PAUSE_FACTOR;
                 if !was_logged && turn.ended_ns != turn.opened_ns {
                     turn.pause = turn.pause.max(PAUSE_FAILED);
@@ -323,7 +314,7 @@ impl Inner {
             }
             Err(error) => {
                 if !is_over() {
-                    self.say(&error);
+                    self.warn(&error);
                 }
                 let log_bytes = turn.place.as_ref().map_or(0, Place::log_bytes);
                 if log_bytes > turn.log_bytes_max() * LOG_FACTOR_MAX {
@@ -346,7 +337,8 @@ fn size_now(opened: &Opened) -> u64 {
     found.and_then(|found| found.place.file.metadata().ok()).map_or(0, |found| found.len())
 }
 
-fn random() -> Result<u64> {
+/// The number of a log or a checkpoint.
+pub(crate) fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     terrace_transport::random_bytes(&mut bytes)?;
     // 0 is none.

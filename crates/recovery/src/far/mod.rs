@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -32,17 +32,16 @@ use terrace_stack::{
 };
 
 use self::names::{OwnerRecord, Root, Seal, decode, encode};
-use crate::checkpoint::CheckpointUsed;
+use crate::checkpoint::{CheckpointUsed, LOG_BYTES_MIN, random};
+use crate::lock;
 use crate::opened::Opened;
+use crate::warning::Warning;
 
 /// How soon commits are in the log that no caller waits for.
 const LOG_TICK: Duration = Duration::from_secs(1);
 
 /// How often an open store reads the owner object.
 const OWNER_TICK: Duration = Duration::from_secs(5);
-
-/// The log becomes at least so long before another checkpoint; otherwise as long as that is.
-const LOG_BYTES_MIN: u64 = 32 << 20;
 
 /// Objects of the log before another checkpoint: a takeover reads them one by one.
 const LOG_OBJECTS_MAX: u64 = 4096;
@@ -134,7 +133,7 @@ struct Inner {
     is_left: AtomicBool,
     signal: Arc<LogSignal>,
     stop: (Mutex<bool>, Condvar),
-    said: Mutex<Option<String>>,
+    warning: Warning,
 }
 
 /// The log as far as it is written.
@@ -225,10 +224,6 @@ impl Place {
 fn sealed_by(seal: &Seal) -> Error {
     Error::new(ErrorKind::Denied, OPERATION)
         .because(format!("the store was taken over (term {})", seal.sealed_by_term))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The catalog of a store is in this bucket, and this directory owns it.
@@ -368,12 +363,12 @@ impl Far {
             is_left: AtomicBool::new(false),
             signal: opened.stack.log_signal(),
             stop: Default::default(),
-            said: Mutex::default(),
+            warning: Warning::default(),
         });
         match place {
             Ok(place) => inner.go_on(opened, place)?,
             // The first checkpoint reads the bucket again.
-            Err(error) => inner.say(&error),
+            Err(error) => inner.warn(&error),
         }
         let far = Arc::new(Self { inner, threads: Mutex::default() });
         let log = Arc::clone(&far.inner);
@@ -437,7 +432,7 @@ impl Far {
             writer.end(self.inner.store_id, opened);
         }
         if let Err(error) = self.inner.send(&mut writer) {
-            self.inner.say(&error);
+            self.inner.warn(&error);
         }
     }
 
@@ -525,17 +520,8 @@ impl Inner {
         Error::new(ErrorKind::Denied, OPERATION).because(text)
     }
 
-    /// Says what does not work, once.
-    fn say(&self, error: &Error) {
-        let text = error.chain();
-        let mut said = lock(&self.said);
-        if said.as_ref() != Some(&text) {
-            tracing::warn!(
-                error = text,
-                "the shared log of the catalog cannot be written at the moment"
-            );
-            *said = Some(text);
-        }
+    fn warn(&self, error: &Error) {
+        self.warning.log(error, "the shared log of the catalog cannot be written at the moment");
     }
 
     /// Goes on behind the log of the opening before, where that was ended by its close.
@@ -594,7 +580,7 @@ impl Inner {
         let taken = opened.stack.take_log();
         writer.take(self.store_id, taken.pieces, taken.last);
         if let Some(reason) = taken.ended {
-            self.say(&Error::new(ErrorKind::Io, OPERATION).because(reason));
+            self.warn(&Error::new(ErrorKind::Io, OPERATION).because(reason));
         }
         let sent = self.send(writer);
         if sent.is_err() && writer.queue.iter().map(Bytes::len).sum::<usize>() > WAITING_BYTES_MAX {
@@ -631,7 +617,7 @@ impl Inner {
         }
         if writer.is_rooted {
             self.acknowledged.fetch_max(writer.last, Ordering::AcqRel);
-            *lock(&self.said) = None;
+            self.warning.clear();
         }
         Ok(())
     }
@@ -653,7 +639,7 @@ impl Inner {
             if let Err(error) = written
                 && self.fenced.get().is_none()
             {
-                self.say(&error);
+                self.warn(&error);
             }
             // Also after a write, which finds a seal: a takeover creates that after it has replaced the owner object.
             let now_ns = opened.clock.now_ns();
@@ -681,7 +667,7 @@ impl Inner {
             if self.is_due(&opened)
                 && let Err(error) = self.checkpoint(&opened)
             {
-                self.say(&error);
+                self.warn(&error);
                 pause = PAUSE_FAILED;
             }
         }
@@ -803,11 +789,4 @@ impl Writer {
         push_log_end(&mut buffer, self.point.sequence, opened.stack.opening());
         self.queue.push_back(buffer.into());
     }
-}
-
-fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    terrace_transport::random_bytes(&mut bytes)?;
-    // 0 is none.
-    Ok(u64::from_le_bytes(bytes).max(1))
 }
