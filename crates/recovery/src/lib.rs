@@ -9,7 +9,7 @@ mod backup;
 pub mod checkpoint;
 pub mod far;
 mod opened;
-mod repair;
+mod rebuild;
 mod takeover;
 mod warning;
 
@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use backup::write_backup;
 pub use checkpoint::CheckpointUsed;
 pub use opened::Opened;
-pub use repair::{Rebuilt, Source, finish, rebuild};
+pub use rebuild::{Rebuilt, Source, finish_rebuild, rebuild};
 pub use takeover::{TakenOver, take_over, tier_in_bucket};
 
 /// Locks a mutex, whose value is whole also where a thread has panicked.

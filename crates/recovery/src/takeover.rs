@@ -15,7 +15,7 @@ use terrace_stack::{TakeoverReport, Tier};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use crate::far::{names, owner, read, tier_of, why_none};
-use crate::repair::remove_left;
+use crate::rebuild::remove_left;
 
 const OPERATION: &str = "take a store over";
 
@@ -145,6 +145,7 @@ pub fn take_over(
     root_anew(&directory).inspect_err(|_| drop(fs::remove_file(directory.settings())))?;
     Ok(TakenOver { report, term: owner.term, log_commits, checkpoint_ns: moment.written_ns })
 }
+
 /// Opens all tiers of the configuration as the opening behind the takeover does; those in buckets that belong to
 /// the store. Nothing is written there.
 ///

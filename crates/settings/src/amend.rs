@@ -12,7 +12,7 @@ use terrace_core::units::format_duration;
 use terrace_core::{Error, Result};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
-use crate::settings::{PolicySource, Settings};
+use crate::file::{PolicySource, Settings};
 
 mod tiers;
 

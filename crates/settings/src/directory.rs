@@ -99,6 +99,22 @@ const EXPECTED: &str = "a directory, terrace+dir: and a directory, terrace://HOS
 /// The name of the control socket in the directory.
 const SOCKET: &str = "control.sock";
 
+/// Refuses a directory without a store. Errors: `NotFound`, `Denied`, `Io`.
+pub fn check_there(directory: &Directory) -> Result<()> {
+    let settings = directory.settings();
+    match settings.metadata() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::new(ErrorKind::NotFound, "open the store")
+                .because(
+                    "there is none: the directory has no terrace.toml; `terrace init` makes one",
+                )
+                .with("directory", directory.path().display()))
+        }
+        Err(error) => Err(Error::from_io("open the store", error).with("file", settings.display())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,29 +8,29 @@
 
 pub mod amend;
 mod attach;
+mod creation;
 mod directory;
+mod file;
 mod lock;
-mod made;
-mod opening;
 mod places;
 pub mod policy;
-mod settings;
+mod stack;
 mod tier_text;
 pub mod tiers;
 mod url;
 
 pub use amend::policy_section;
 pub use attach::attach;
-pub use directory::{Directory, sync_directory};
-pub use lock::{Holder, Lock};
-pub use made::{Made, check_new, clear_own, write_durably};
-pub use opening::{Patience, boot_id, check_there, stack_settings, trace_settings};
-pub use places::{Place, Places};
-pub use policy::Guest;
-pub use settings::{
+pub use creation::{Made, check_new, clear_own, write_durably};
+pub use directory::{Directory, check_there, sync_directory};
+pub use file::{
     BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings, Compress,
     DeviceSettings, PolicySettings, PolicySource, Settings, SwitchSettings, ThrottleSettings,
     TierSettings, TraceSettings,
 };
+pub use lock::{Holder, Lock, Patience};
+pub use places::{Place, Places};
+pub use policy::Guest;
+pub use stack::{boot_id, stack_settings, trace_settings};
 pub use tier_text::TierText;
 pub use url::{Connected, Url};

@@ -3,10 +3,12 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use terrace_core::{Access, Error, ErrorKind, Result};
+use terrace_core::{Access, Clock, Error, ErrorKind, Result};
 
 use crate::directory::Directory;
 
@@ -18,6 +20,17 @@ const PURPOSE_BYTES_MAX: usize = 512;
 
 /// Behind the number of one that only reads.
 const READING: &str = " reading";
+
+/// Longest wait for an owner that starts, stops, or is a command that soon ends.
+const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The same for one that serves: it will stay, unless it is about to end, as a mount is when `umount`
+/// returns.
+const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// First and longest pause between two tries.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Ownership of a store; ends when it is dropped. Where the process ends without that, it ends with the last child that
 /// was forked meanwhile and runs the same program: these share the lock.
@@ -140,9 +153,36 @@ fn one_line(text: &str) -> String {
     text[..end].trim().to_owned()
 }
 
+/// How long an opening waits that wants to own a store.
+pub struct Patience {
+    clock: Arc<dyn Clock>,
+    begun_ns: u64,
+    pause: Duration,
+}
+
+impl Patience {
+    /// It begins now.
+    pub fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self { clock: Arc::clone(clock), begun_ns: clock.now_ns(), pause: PAUSE_MIN }
+    }
+
+    /// Waits a little for the owner to end; false where that has taken too long by now.
+    pub fn wait(&mut self, is_served: bool) -> bool {
+        let longest = if is_served { ENDING_TIME_MAX } else { BUSY_TIME_MAX };
+        let waited_ns = self.clock.now_ns().saturating_sub(self.begun_ns);
+        if Duration::from_nanos(waited_ns) >= longest {
+            return false;
+        }
+        self.clock.sleep(self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_testkit::ManualClock;
 
     #[test]
     fn a_holder_of_before_has_no_purpose() {
@@ -193,5 +233,18 @@ mod tests {
         let own = std::env::args().next().expect("the name of the test");
         assert!(error.contains(&format!("process={}", std::process::id())), "{error}");
         assert!(error.contains(&own), "{error}");
+    }
+
+    #[test]
+    fn one_that_may_be_about_to_end_is_waited_for_and_not_for_long() {
+        for (is_served, longest) in [(true, ENDING_TIME_MAX), (false, BUSY_TIME_MAX)] {
+            let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+            let begun_ns = clock.now_ns();
+            let mut patience = Patience::new(&clock);
+            assert!(patience.wait(is_served), "not even once");
+            while patience.wait(is_served) {}
+            let waited = Duration::from_nanos(clock.now_ns() - begun_ns);
+            assert!(waited >= longest && waited <= longest + PAUSE_MAX, "{waited:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use terrace_policies::{POLICIES, host, program};
 use terrace_stack::report::{ParameterReport, PolicyReport};
 use terrace_stack::{Tactics, Tier};
 
-use crate::settings::{PolicySettings, PolicySource};
+use crate::file::{PolicySettings, PolicySource};
 
 impl PolicySource {
     /// The meaning of a policy's name: a built-in one, or one from outside by its path, which

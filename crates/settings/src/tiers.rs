@@ -15,7 +15,7 @@ use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result, TierBa
 use terrace_stack::{Offline, Tier};
 use terrace_transport::read_secret_file;
 
-use crate::settings::{Compress, Settings, ThrottleSettings, TierSettings};
+use crate::file::{Compress, Settings, ThrottleSettings, TierSettings};
 
 /// What a new file system has in its root.
 const LOST_AND_FOUND: &str = "lost+found";

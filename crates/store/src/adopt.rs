@@ -4,13 +4,12 @@
 //! Its first files would have the numbers of those that were there before, and with these their
 //! objects: it would read, write over and delete what is not its own.
 
-use terrace_core::{Backend, Cursor, Error, ErrorKind, Result};
-use terrace_fs::{NUMBERS_MARGIN, TreeOptions, is_recognized, number_of};
+use terrace_core::{Backend, Cursor, Error, ErrorKind, Kv, Result};
+use terrace_fs::{NUMBERS_MARGIN, Tree, TreeOptions, is_recognized, number_of};
 
 use crate::Store;
-use crate::companions::check_unmarked;
+use crate::companions::{MAKE, check_unmarked, first_object};
 use crate::store::Side;
-use crate::trees::{MAKE, first_object, make_tree};
 
 /// Keys that are listed together.
 const PAGE_KEYS: usize = 1000;
@@ -100,4 +99,12 @@ fn highest_number(data: &dyn Backend, namespace: &str) -> Result<Option<u64>> {
         cursor = page.next;
     }
     Ok(highest)
+}
+
+/// Makes a file system of pairs.
+fn make_tree(kv: &dyn Kv, options: &TreeOptions) -> Result<()> {
+    let mut entropy = [0; 32];
+    terrace_transport::random_bytes(&mut entropy)?;
+    let clock = terrace_core::SystemClock::default();
+    Tree::create(kv, options, &clock, &entropy).map_err(|failure| failure.into_error(MAKE))
 }

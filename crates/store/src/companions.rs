@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use terrace_core::{Backend, Error, ErrorKind, Kv, Open, Result};
+use terrace_core::{Backend, Cursor, Error, ErrorKind, Key, Kv, Open, Result};
 use terrace_fs::{
     Belonging, Failure, KnownStore, Over, Tree, TreeOptions, belonging, file_system_id, has_object,
     is_distributed, mark, mark_anyway, record_further_stores, record_stores, recorded_stores,
@@ -17,7 +17,9 @@ use terrace_fs::{
 
 use crate::Store;
 use crate::store::Side;
-use crate::trees::{MAKE, OPEN, first_object};
+
+pub(crate) const OPEN: &str = "open a file system";
+pub(crate) const MAKE: &str = "make a file system";
 
 /// What a file system is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -396,4 +398,17 @@ fn unreadable(name: &str) -> impl Fn(Failure) -> Error {
             false => error.with("way_out", format!("terrace fsck --repair --servers {name}")),
         }
     }
+}
+
+/// An object of a namespace, if there is any.
+pub(crate) fn first_object(data: &dyn Backend, namespace: &str) -> Result<Option<Key>> {
+    let mut cursor = Some(Cursor::start());
+    while let Some(from) = cursor {
+        let mut page = data.list(namespace, "", &from, 1)?;
+        if let found @ Some(_) = page.keys.pop() {
+            return Ok(found);
+        }
+        cursor = page.next;
+    }
+    Ok(None)
 }

@@ -11,9 +11,8 @@ use terrace_fs::{Metadata, ROOT, Request, Session, Tree, TreeOptions};
 use terrace_fs_client::RemoteFiles;
 
 use crate::Store;
-use crate::companions::{check_marks, create_over};
+use crate::companions::{MAKE, OPEN, check_marks, create_over};
 use crate::store::Side;
-use crate::trees::{MAKE, OPEN};
 
 impl Store {
     /// Makes a file system in a namespace. Over several servers its names are with the first one,

@@ -8,10 +8,10 @@
 //! others that open it meanwhile work through the owner's control socket.
 
 mod adopt;
+mod backend;
 mod companions;
 mod control;
 mod descriptors;
-mod face;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -23,7 +23,6 @@ mod pairs;
 mod server;
 mod store;
 mod takeover;
-mod trees;
 
 pub use companions::{FilesUse, StoresSet};
 pub use descriptors::make_room_for_descriptors;

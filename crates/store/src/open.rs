@@ -117,7 +117,7 @@ fn try_own(directory: &Directory, options: &OpenOptions) -> Result<Tried> {
     };
     let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
     if access == Access::Write {
-        terrace_recovery::finish(&settings)?;
+        terrace_recovery::finish_rebuild(&settings)?;
     }
     match open_catalog(&settings) {
         Ok(catalog) => Ok(Tried::Own(Box::new(Ground { settings, catalog, lock }))),

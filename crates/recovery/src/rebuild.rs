@@ -76,6 +76,7 @@ pub fn rebuild(
     let old_catalog = places.exchange()?;
     Ok(Rebuilt { report, old_catalog, checkpoint })
 }
+
 /// Takes the lock; waits for an owner that ends.
 fn lock(directory: &Directory) -> Result<Lock> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -165,7 +166,7 @@ impl Places {
 
 /// Puts a catalog in its place that was made anew by a process which ended before it could, where there is
 /// none. Errors: `Io`.
-pub fn finish(settings: &Settings) -> Result<()> {
+pub fn finish_rebuild(settings: &Settings) -> Result<()> {
     match settings.keeps_catalog() {
         true => Places::of(&settings.catalog.path).finish(&settings.catalog.engine),
         false => Ok(()),

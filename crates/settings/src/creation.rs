@@ -13,7 +13,7 @@ use terrace_core::{Backend, Error, ErrorKind, Kv, Result, TierBackend};
 use terrace_stack::Stack;
 
 use crate::directory::{Directory, sync_directory};
-use crate::settings::Settings;
+use crate::file::Settings;
 use crate::tiers;
 
 const OPERATION: &str = "make a store";
