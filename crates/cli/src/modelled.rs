@@ -2,6 +2,7 @@
 //! What verbs have in common that replay traces in virtual time.
 
 use clap::Args;
+use terrace_core::units::parse_bytes;
 use terrace_core::{Error, ErrorKind};
 use terrace_settings::Directory;
 use terrace_tuning::Modelled;
@@ -30,13 +31,15 @@ pub(crate) struct Manner {
 
 impl Manner {
     /// The same for a replay.
-    pub(crate) fn model(&self) -> terrace_tuning::Manner {
-        terrace_tuning::Manner {
+    pub(crate) fn model(&self) -> Result<terrace_tuning::Manner> {
+        let with_option = |error: Error| error.with("option", "--page-cache");
+        let page_cache_bytes = self.page_cache.as_deref().map(parse_bytes).transpose();
+        Ok(terrace_tuning::Manner {
             open_loop: self.open_loop,
-            page_cache: self.page_cache.clone(),
+            page_cache_bytes: page_cache_bytes.map_err(with_option)?,
             processors: self.processors,
             present_on: self.present_on.clone(),
-        }
+        })
     }
 }
 

@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use terrace_core::units::parse_bytes;
 use terrace_core::{Error, Figures, Persistency, Prices, Result, TierIndex, TierView};
 use terrace_replay::{Burst, Cached, Character, Recent, Switch, TimedOptions, TimedTier};
 use terrace_settings::{PolicySource, Settings, TierSettings};
@@ -32,9 +31,9 @@ pub struct Modelled {
 pub struct Manner {
     /// Requests come when they came, whatever became of those before.
     pub open_loop: bool,
-    /// What the machine keeps in memory of what was read from and written to tiers with
-    /// `cached_latency` and `cached_bandwidth`, as a size; nothing without one.
-    pub page_cache: Option<String>,
+    /// Bytes that the machine keeps in memory of what was read from and written to tiers with
+    /// `cached_latency` and `cached_bandwidth`; nothing without a number.
+    pub page_cache_bytes: Option<u64>,
     /// Processors of the machine, which requests, migrations and clients that think for no longer
     /// than 100 us share; as many as they like without a number.
     pub processors: Option<u32>,
@@ -119,13 +118,14 @@ impl Modelled {
         options.persistency = *persistency;
         options.is_open_loop = manner.open_loop;
         options.processors = manner.processors;
-        if let Some(text) = &manner.page_cache {
-            let with_option = |error: Error| error.with("option", "--page-cache");
-            options.page_cache_bytes = parse_bytes(text).map_err(with_option)?;
+        if let Some(bytes) = manner.page_cache_bytes {
+            options.page_cache_bytes = bytes;
             if options.tiers.iter().all(|tier| tier.character.cached.is_none()) {
                 let reason = "no tier has `cached_latency` and `cached_bandwidth`, which tell how \
                               fast that is; `terrace calibrate` measures them";
-                return Err(with_option(Error::invalid("replay the trace", reason)));
+                return Err(
+                    Error::invalid("replay the trace", reason).with("page_cache_bytes", bytes)
+                );
             }
         }
         if let Some(name) = &manner.present_on {

@@ -157,8 +157,11 @@ impl<'a> Stage<'a> {
         let settings = StoreSettings::parse(&text, "the benchmark")?;
         let modelled = Modelled { settings, file: PathBuf::new() };
         let processors = available_parallelism().ok().and_then(|count| count.get().try_into().ok());
-        let mut options = modelled.options(&Manner { processors, ..Manner::default() })?;
-        options.page_cache_bytes = PAGE_CACHE_BYTES;
+        // Without such a tier it is of no use, and refused.
+        let is_cached = modelled.settings.tiers.iter().any(|tier| tier.device.cached.is_some());
+        let page_cache_bytes = is_cached.then_some(PAGE_CACHE_BYTES);
+        let manner = Manner { page_cache_bytes, processors, ..Manner::default() };
+        let mut options = modelled.options(&manner)?;
         (options.after_events, options.every) = (CALL_AFTER_EVENTS, CALL_EVERY);
         let text = workload.trace();
         let (population, _) = read_trace(&text)?;

@@ -141,7 +141,7 @@ impl Replay {
             return Err(Error::invalid("replay the trace", reason).with("option", "--html").into());
         }
         let modelled = modelled(context)?;
-        let manner = self.manner.model();
+        let manner = self.manner.model()?;
         let contenders = contenders::contenders(&modelled, &self.policies, &manner)?;
         let wanted = timed::Wanted { explained: &self.explain, page: self.html.as_deref() };
         let options = self.reading.options()?;

@@ -118,7 +118,7 @@ impl Verb for Tune {
         // Before hours of work.
         self.html.iter().try_for_each(|file| context.check_output(file))?;
         let modelled = modelled(context)?;
-        let timed = modelled.options(&self.manner.model())?;
+        let timed = modelled.options(&self.manner.model()?)?;
         check_watts(self.objective, &timed)?;
         check_prices(self.objective, &timed, self.trace.is_none())?;
         let Some(trace) = self.trace else {

@@ -67,7 +67,7 @@ impl Live {
         context.with_options(OpenOptions::default(), |store| {
             let wanted = Wanted {
                 objective,
-                manner: manner.model(),
+                manner: manner.model()?,
                 is_dry_run: self.dry_run,
                 window,
                 dwell,
