@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Benchmarks: what the stack costs beside what lies below it, in turns and in one process.
+//! Benchmarks: what stores cost beside what lies below them, in turns on one machine.
 //!
 //! Each part is a module with its `Settings`, a `run` that measures until it is done or interrupted, and rows
 //! that are JSON for programs; [`tables`] shows them to people. How sides are measured is in `terrace-measure`.

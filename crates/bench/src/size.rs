@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use terrace_backends::kv::open_kv;
-use terrace_console::table::Table;
 use terrace_core::{
     Backend, Clock, Cursor, Error, ErrorKind, Figures, Hint, Key, ObjectExt, Op, Open, Persistency,
     Random, Request, Result, Semantics, SystemClock, TierView, View,
@@ -62,20 +61,20 @@ pub struct Report {
     policy: String,
     engine: String,
     create_per_s: f64,
-    rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
-    step: &'static str,
-    seconds: f64,
-    per_s: f64,
+pub(crate) struct Row {
+    pub(crate) step: &'static str,
+    pub(crate) seconds: f64,
+    pub(crate) per_s: f64,
     /// Anonymous memory of the process after the step; with `--rebuild` the most that was seen in
     /// it.
-    memory_bytes: u64,
-    bytes_per_object: f64,
-    bar: String,
-    verdict: Option<Verdict>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) bytes_per_object: f64,
+    pub(crate) bar: String,
+    pub(crate) verdict: Option<Verdict>,
 }
 
 /// Makes a store in a process of its own, then opens it here and looks at it, until `stop` is set.
@@ -160,26 +159,6 @@ impl Steps<'_> {
             return (bar, Some(fits && seconds <= OPEN_S_MAX));
         }
         (format!("{bytes_max:.0} B an object"), Some(fits))
-    }
-}
-
-impl Report {
-    /// For people.
-    pub fn table(&self) -> Table {
-        let mut table = Table::new(&[1, 2, 3, 4]);
-        table.heading(["step", "seconds", "per s", "memory MB", "B an object", "bar", "verdict"]);
-        for row in &self.rows {
-            table.row([
-                row.step.into(),
-                format!("{:.2}", row.seconds),
-                format!("{:.0}", row.per_s),
-                format!("{:.0}", row.memory_bytes as f64 / 1e6),
-                format!("{:.0}", row.bytes_per_object),
-                row.bar.clone(),
-                row.verdict.map_or("", Verdict::word).into(),
-            ]);
-        }
-        table
     }
 }
 

@@ -8,7 +8,7 @@ use terrace_measure::{Bound, Verdict};
 use crate::amr::AmrRow;
 use crate::micro::{Kind, Row};
 use crate::study::StudyRow;
-use crate::{files, migrate, mount, net, overhead, prediction, served};
+use crate::{files, migrate, mount, net, overhead, prediction, served, size};
 
 /// What the stack adds to each case.
 pub fn overhead(cases: &[overhead::Case]) -> Table {
@@ -34,6 +34,24 @@ pub fn overhead(cases: &[overhead::Case]) -> Table {
             format!("{:.0}", case.cpu_ns_per_op),
             case.bar.into(),
             case.verdict.word().into(),
+        ]);
+    }
+    table
+}
+
+/// What a store of many objects takes.
+pub fn size(report: &size::Report) -> Table {
+    let mut table = Table::new(&[1, 2, 3, 4]);
+    table.heading(["step", "seconds", "per s", "memory MB", "B an object", "bar", "verdict"]);
+    for row in &report.rows {
+        table.row([
+            row.step.into(),
+            format!("{:.2}", row.seconds),
+            format!("{:.0}", row.per_s),
+            format!("{:.0}", row.memory_bytes as f64 / 1e6),
+            format!("{:.0}", row.bytes_per_object),
+            row.bar.clone(),
+            row.verdict.map_or("", Verdict::word).into(),
         ]);
     }
     table

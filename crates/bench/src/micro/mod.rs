@@ -35,7 +35,7 @@ pub enum Kind {
 
 impl Kind {
     /// For people.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Kind::Object => "object",
             Kind::Kv => "kv",

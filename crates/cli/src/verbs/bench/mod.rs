@@ -457,7 +457,7 @@ impl Verb for Bench {
                     return Ok(terrace_bench::size::fill(&place, &settings)?);
                 }
                 let report = until_interrupted(|stop| terrace_bench::size::run(&settings, stop))?;
-                show(context, &json!(report), || report.table().lines())
+                show(context, &json!(report), || tables::size(&report).lines())
             }
             Some(What::Net { groups, block_ms, rows, directory }) => {
                 let disk = directory.unwrap_or_else(slow_place);
