@@ -16,7 +16,6 @@ mod warning;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use backup::write_backup;
-pub use checkpoint::CheckpointUsed;
 pub use opened::Opened;
 pub use rebuild::{Rebuilt, Source, finish_rebuild, rebuild};
 pub use takeover::{TakenOver, take_over, tier_in_bucket};

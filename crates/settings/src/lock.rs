@@ -125,7 +125,7 @@ impl Lock {
     }
 
     /// An error with the process that owns the store, as far as it is known.
-    pub fn name_holder(directory: &Directory, error: Error) -> Error {
+    fn name_holder(directory: &Directory, error: Error) -> Error {
         match Self::holder(directory) {
             Some(holder) => holder.named_in(error),
             None => error,

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
 use terrace_fs::TreeOptions;
-use terrace_recovery::{CheckpointUsed, Source};
+use terrace_recovery::Source;
+use terrace_recovery::checkpoint::CheckpointUsed;
 use terrace_store::{CheckReport, FilesReport, OpenOptions, Problem, Reached, Store};
 
 use super::{Group, Verb};

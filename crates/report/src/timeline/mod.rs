@@ -179,7 +179,7 @@ impl Picture {
 
     /// What the finest marks sum up: a span of time in nanoseconds, and neighbouring objects. 1 and 1 where each
     /// event has its own.
-    pub fn finest(&self) -> (u64, u64) {
+    fn finest(&self) -> (u64, u64) {
         let level = &self.accesses[0];
         (1 << level.span_shift, 1 << level.group_shift)
     }
