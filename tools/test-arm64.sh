@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Builds for 64-bit ARM, runs the short tests and the command in qemu's emulation of a process.
-# docs/arm64.md says what is left out, and why.
+# docs/how-to/arm64.md says what is left out, and why.
 set -eu
 
 cd "$(dirname "$0")/.."

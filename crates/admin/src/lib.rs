@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Administration: one trait, [`Admin`], with three implementations.
 //!
+//! [`Owned`] is a store of this process, with its policy and its file systems; [`Cluster`] is several stores behind servers.
+//!
 //! `operations` declares each operation once; what a client sends and how a server takes it apart follows
 //! from that. `local` carries them out for a store that this process owns, `remote` asks a server, and
 //! `cluster` several. `request` is what is sent (`docs/formats/control.md`), `reports` what is passed and

@@ -53,19 +53,8 @@ pub fn tier_in_bucket(settings: &S3Settings) -> Result<String> {
     }
 }
 
-/// Makes `directory` the owner of a store whose catalog is in a bucket, with everything that was
-/// acknowledged at the level `shared`. The owner before is fenced. `settings_text` is the configuration:
-/// the tier in the bucket, and new tiers of this machine before it; tiers of the machine before are
-/// added as missing. Nothing is changed, and the owner before stays the owner, until the configuration, the
-/// keys and all its tiers were checked. A takeover that fails may be tried again with the same directory.
-/// `root_anew` opens the store once, so that its own checkpoint is in the bucket.
-///
-/// # Errors
-///
-/// `NotFound` where no catalog is there, `Busy` where another takeover came first, `Exists` where a store
-/// is in the directory, `Invalid` for a new tier with the name of one before, `Denied` for a tier of another
-/// store, or with settings of compression and encryption that are not its own, `Corrupt`, and what the service
-/// says.
+/// Makes `directory` the owner of a store whose catalog is in a bucket, as `Store::take_over` of `terrace-store` says,
+/// with its errors. `root_anew` opens the store once, so that its own checkpoint is in the bucket.
 pub fn take_over(
     directory: &Path,
     settings_text: &str,
