@@ -189,7 +189,8 @@ impl Store {
 
     /// Whether a tier keeps what is written as it is promised.
     pub(super) fn keeps(&self, tier: TierIndex) -> bool {
-        self.tier(tier).view.persistency >= self.persistency
+        // The level `shared` is that of a copy on another tier, and of the log.
+        self.tier(tier).view.persistency >= self.persistency.min(Persistency::Storage)
     }
 
     pub(super) fn tier(&self, tier: TierIndex) -> &Tier {
