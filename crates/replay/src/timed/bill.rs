@@ -10,7 +10,7 @@ use std::ops::Range;
 use terrace_core::{Outcome, Slot, TierIndex, TierSet};
 
 use super::Run;
-use super::device::{Job, Work};
+use super::device::{Character, Job, Work};
 use super::mover::{Ended, REQUEST_BYTES};
 use super::recent::User;
 use super::report::Usage;
@@ -49,6 +49,8 @@ pub(super) struct Bill {
 #[derive(Debug, Default)]
 struct Account {
     is_bucket: bool,
+    packed_share: Option<f64>,
+    /// With lengths for bytes.
     usage: Usage,
     /// Readers of files of a bucket, the one used last at the end.
     streams: Vec<Stream>,
@@ -76,10 +78,14 @@ struct OpenFiles {
 }
 
 impl Bill {
-    /// Of tiers of which some are in buckets.
-    pub(super) fn new(are_buckets: impl Iterator<Item = bool>) -> Self {
-        let account = |is_bucket| Account { is_bucket, ..Account::default() };
-        let accounts = are_buckets.map(account).collect();
+    /// Accounts of tiers with these characters, all at nothing.
+    pub(super) fn new<'a>(characters: impl Iterator<Item = &'a Character>) -> Self {
+        let account = |character: &Character| Account {
+            is_bucket: character.is_bucket,
+            packed_share: character.packed_share,
+            ..Account::default()
+        };
+        let accounts = characters.map(account).collect();
         Self { accounts, open: OpenFiles::default(), now_ns: 0 }
     }
 
@@ -186,7 +192,7 @@ impl Bill {
 
     /// What each tier was used for.
     pub(super) fn usages(&self) -> impl Iterator<Item = Usage> {
-        self.accounts.iter().map(|account| account.usage)
+        self.accounts.iter().map(Account::charged)
     }
 
     fn usage_mut(&mut self, tier: TierIndex) -> &mut Usage {
@@ -208,6 +214,16 @@ impl Bill {
 }
 
 impl Account {
+    /// Its usage, with what bytes take.
+    fn charged(&self) -> Usage {
+        let (usage, share) = (self.usage, self.packed_share.unwrap_or(1.0));
+        Usage {
+            out_bytes: (usage.out_bytes as f64 * share) as u64,
+            stored_byte_s: usage.stored_byte_s * share,
+            ..usage
+        }
+    }
+
     /// Reads a range inside an object of a bucket.
     fn fetch(&mut self, slot: Slot, range: Range<u64>, size_bytes: u64) {
         let bytes = range.end - range.start;
@@ -433,6 +449,22 @@ mod tests {
         let storing = 0.001 * 10.2 / (730.0 * 3600.0) * 0.02;
         let cost = 4.0 / 1000.0 * 0.4 + 0.002 * 0.09 + storing;
         assert!(near(bucket.cost, cost) && near(timed.cost, cost), "{} {cost}", bucket.cost);
+    }
+
+    #[test]
+    fn packed_bytes_cost_what_they_take() {
+        let lines = "0,1,1000000,0,1000000,read\n10,1,1000000,0,1000000,read\n";
+        let plain = &run(tiers(), lines, "pinned", &[]).tiers[1];
+        let mut tiers = tiers();
+        tiers[1].character.packed_share = Some(0.25);
+        let packed = &run(tiers, lines, "pinned", &[]).tiers[1];
+        let of_plain = Usage {
+            out_bytes: plain.usage.out_bytes / 4,
+            stored_byte_s: plain.usage.stored_byte_s / 4.0,
+            ..plain.usage
+        };
+        assert_eq!(packed.usage, of_plain);
+        assert!(near(packed.cost, of_plain.cost(&PRICES)), "{packed:?}");
     }
 
     #[test]

@@ -293,7 +293,7 @@ impl<'a> Run<'a> {
             measured_ns: 0,
             measured_s: vec![0.0; options.tiers.len()],
             tally,
-            bill: Bill::new(options.tiers.iter().map(|tier| tier.character.is_bucket)),
+            bill: Bill::new(options.tiers.iter().map(|tier| &tier.character)),
             stories,
         })
     }
