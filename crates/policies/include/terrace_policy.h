@@ -193,6 +193,7 @@ struct terrace_prices {
     double per_1000_read_requests;  /* Of 1000 requests that read. */
     double per_gb_month;            /* Of 10^9 bytes that are stored for 730 hours. */
     double per_gb_read;             /* Of 10^9 bytes that are read from the tier. */
+    double reserved[4];
 };
 
 /*
@@ -233,7 +234,10 @@ struct terrace_view {
     /* 64 random bits, from a seed that replay repeats. */
     uint64_t (*random)(const struct terrace_view *view);
     void *host; /* Not yours. */
-    /* Of each tier, tier_count of them. There since terrace_view has it: hosts of 0.1.0 end before. */
+    /*
+     * Of each tier, tier_count of them. Exists only where struct_bytes reaches beyond it; hosts of 0.1.0
+     * have none.
+     */
     const struct terrace_prices *prices;
 };
 

@@ -227,6 +227,7 @@ pub struct Prices {
     pub per_1000_read_requests: f64,
     pub per_gb_month: f64,
     pub per_gb_read: f64,
+    pub reserved: [f64; 4],
 }
 
 /// `terrace_segment`.

@@ -160,11 +160,20 @@ fn tier_section(
             "service",
             "root",
         ];
-        let is_number = value.parse::<f64>().is_ok() && !TEXTS.contains(&name.as_str());
-        let value = if is_number { value.clone() } else { quoted(value) };
+        let number = if TEXTS.contains(&name.as_str()) { None } else { toml_number(value) };
+        let value = number.unwrap_or_else(|| quoted(value));
         section.push_str(&format!("{name} = {value}\n"));
     }
     Ok(section)
+}
+
+/// A number as TOML writes it, which has digits on both sides of a point.
+fn toml_number(text: &str) -> Option<String> {
+    if let Ok(number) = text.parse::<i64>() {
+        return Some(number.to_string());
+    }
+    // `Debug` writes 1e21 as it is, and NaN in other letters than TOML.
+    text.parse::<f64>().ok().map(|number| format!("{number:?}").to_lowercase())
 }
 
 /// A TOML string. JSON's escapes are a part of TOML's.
@@ -183,6 +192,18 @@ mod tests {
         let expected = "\n[[tier]]\nname = \"fast\"\nbackend = \"file\"\npath = \"/n v\"\n\
                         capacity = \"1GB\"\nparallelism = 8\nthrottle.latency = \"50ms\"\n";
         assert_eq!(text.expect("legal"), expected);
+    }
+
+    #[test]
+    fn numbers_become_those_of_toml() {
+        let texts = [".09", "5.", "+7", "007", "1e3", "-.5e-3", "0.023", "1e21", "inf", "NaN"];
+        let written = texts.map(|text| toml_number(text).expect(text));
+        let expected =
+            ["0.09", "5.0", "7", "7", "1000.0", "-0.0005", "0.023", "1e21", "inf", "nan"];
+        assert_eq!(written, expected);
+        let section = TierText::read("t=/t,price_per_gb_read=.09").and_then(|tier| tier.section());
+        assert!(section.expect("legal").ends_with("price_per_gb_read = 0.09\n"));
+        assert!(toml_number("1GB").is_none());
     }
 
     #[test]

@@ -186,11 +186,6 @@ impl<'a> Decoder<'a> {
         Ok(*head)
     }
 
-    /// Whether everything was read.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Ends reading; anything left over is damage.
     pub(crate) fn finish(self) -> Result<(), Wrong> {
         if self.bytes.is_empty() { Ok(()) } else { Err(Wrong("it is too long")) }

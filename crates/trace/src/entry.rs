@@ -122,14 +122,6 @@ impl Encoder {
             self.f64(tier.watermarks.low).f64(tier.watermarks.high).f64(tier.watermarks.critical);
             self.u8(tier.persistency as u8);
         }
-        // 0.1.0 reads no head with more behind the tiers.
-        if head.tiers.iter().any(|tier| !tier.figures.prices.is_free()) {
-            for tier in &head.tiers {
-                let prices = tier.figures.prices;
-                self.f64(prices.per_1000_write_requests).f64(prices.per_1000_read_requests);
-                self.f64(prices.per_gb_month).f64(prices.per_gb_read);
-            }
-        }
         self
     }
 }
@@ -309,6 +301,7 @@ impl Decoder<'_> {
                     parallelism: self.u32()?,
                     idle_w: self.f64()?,
                     active_w: self.f64()?,
+                    // Replays take them from a configuration, and 0.1.0 reads no head with more in it.
                     prices: Prices::default(),
                 },
                 watermarks: Watermarks {
@@ -319,16 +312,6 @@ impl Decoder<'_> {
                 persistency: self.persistency()?,
             });
         }
-        if !self.is_empty() {
-            for tier in &mut head.tiers {
-                tier.figures.prices = Prices {
-                    per_1000_write_requests: self.f64()?,
-                    per_1000_read_requests: self.f64()?,
-                    per_gb_month: self.f64()?,
-                    per_gb_read: self.f64()?,
-                };
-            }
-        }
         Ok(head)
     }
 }
@@ -338,14 +321,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_has_prices_only_where_a_tier_has_some() {
-        let tier = |prices| Tier {
-            name: "tier".into(),
-            figures: Figures { prices, ..Figures::default() },
-            watermarks: Watermarks::default(),
-            persistency: Persistency::Shared,
-        };
-        let head = |tiers| Head {
+    fn a_head_has_no_prices() {
+        let head = |prices| Head {
             store_id: 1,
             started_wall_ns: 2,
             number: 3,
@@ -356,23 +333,17 @@ mod tests {
             deleted_files: 6,
             deleted_records: 7,
             lost_records: 8,
-            tiers,
+            tiers: vec![Tier {
+                name: "tier".into(),
+                figures: Figures { prices, ..Figures::default() },
+                watermarks: Watermarks::default(),
+                persistency: Persistency::Shared,
+            }],
         };
         let encoded = |head: &Head| Encoder::default().head(head).bytes.clone();
-        let decoded = |bytes: &[u8]| crate::file::read_head(bytes);
-        let free = head(vec![tier(Prices::default()), tier(Prices::default())]);
-        let prices = Prices {
-            per_1000_write_requests: 5.0,
-            per_1000_read_requests: 0.4,
-            per_gb_month: 0.02,
-            per_gb_read: 0.09,
-        };
-        let priced = head(vec![tier(Prices::default()), tier(prices)]);
-        let (short, long) = (encoded(&free), encoded(&priced));
-        assert!(decoded(&short) == Some(free) && decoded(&long) == Some(priced));
-        // What is behind the tiers 0.1.0 refuses.
-        assert_eq!(long.len(), short.len() + 2 * 32);
-        assert_eq!(long[..short.len()], short);
-        assert!(decoded(&long[..long.len() - 1]).is_none(), "a price is cut off");
+        let free = head(Prices::default());
+        let priced = encoded(&head(Prices { per_gb_month: 0.02, ..Prices::default() }));
+        assert_eq!(priced, encoded(&free));
+        assert_eq!(crate::file::read_head(&priced), Some(free));
     }
 }

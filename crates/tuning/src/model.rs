@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use terrace_core::{Error, Figures, Persistency, Prices, Result, TierIndex, TierView};
+use terrace_core::{Error, Figures, Persistency, Result, TierIndex, TierView};
 use terrace_replay::{Burst, Cached, Character, Recent, Switch, TimedOptions, TimedTier};
 use terrace_settings::{PolicySource, Settings, TierSettings};
 
@@ -77,16 +77,11 @@ impl Modelled {
         let Settings {
             tiers, persistency, move_threads, move_bandwidth, move_yields, policy, ..
         } = &self.settings;
-        // Capacity and prices of bytes are of what objects take, and a replay counts their lengths.
+        // A capacity is of what objects take, and a replay counts their lengths.
         let figures = |tier: &TierSettings| Figures {
             capacity_bytes: match tier.figures.capacity_bytes {
                 u64::MAX => u64::MAX,
                 bytes => (bytes as f64 / tier.packed_share) as u64,
-            },
-            prices: Prices {
-                per_gb_month: tier.figures.prices.per_gb_month * tier.packed_share,
-                per_gb_read: tier.figures.prices.per_gb_read * tier.packed_share,
-                ..tier.figures.prices
             },
             ..tier.figures
         };
@@ -172,5 +167,26 @@ fn character(tier: &TierSettings, persistency: Persistency) -> Character {
         }),
         is_whole: tier.is_whole(),
         is_bucket: tier.s3.is_some(),
+        packed_share: Some(tier.packed_share).filter(|share| *share < 1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_see_the_prices_of_a_packed_tier_as_in_a_store() {
+        let text = "[[tier]]\nname = \"packed\"\npath = \"packed\"\ncapacity = \"1 GB\"\n\
+                    compress = \"zstd:1\"\npacked_share = 0.25\nprice_per_gb_month = 0.02\n\
+                    price_per_gb_read = 0.09\n";
+        let settings = Settings::parse(text, "test").expect("legal");
+        let modelled = Modelled { settings, file: PathBuf::new() };
+        let options = modelled.options(&Manner::default()).expect("legal");
+        let tier = &options.tiers[0];
+        assert_eq!(tier.view.figures.prices, modelled.settings.tiers[0].figures.prices);
+        assert_eq!(tier.view.figures.prices.per_gb_read, 0.09);
+        assert_eq!(tier.view.figures.capacity_bytes, 4_000_000_000);
+        assert_eq!(tier.character.packed_share, Some(0.25));
     }
 }

@@ -175,6 +175,11 @@ fn prices_of_tiers_add_up_to_a_cost() {
     assert_eq!(slow["cost"], costs[1]["cost"]);
     let page = String::from_utf8(scene.read("cost.html")).expect("text");
     assert!(page.contains("<figcaption>Cost</figcaption>") && page.contains("GB months"));
+    // Nothing is written, which alone has a price here.
+    let prices = "name = \"slow\"\nprice_per_1000_write_requests = 5";
+    scene.file("store.toml", TIERS.replace("name = \"slow\"", prices));
+    let table = scene.ok("replay load.csv --store store.toml --policy pinned".split_whitespace());
+    assert!(table.lines().any(|line| line.ends_with("  cost")), "{table}");
 }
 
 #[test]

@@ -112,6 +112,7 @@ fn c_prices(prices: Prices) -> abi::Prices {
         per_1000_read_requests: prices.per_1000_read_requests,
         per_gb_month: prices.per_gb_month,
         per_gb_read: prices.per_gb_read,
+        reserved: [0.0; 4],
     }
 }
 

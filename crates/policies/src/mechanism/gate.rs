@@ -140,8 +140,14 @@ impl Gate {
             true => 0.0,
             false => copy_s(source, target, segment.size_bytes, weight),
         };
+        // What the target then stores beyond what it does now.
+        let added_bytes = match victim {
+            _ if segment.copies.contains(to) => 0,
+            Some(victim) => segment.size_bytes.saturating_sub(victim.segment.size_bytes),
+            None => segment.size_bytes,
+        };
         let horizon_s = terms.horizon_ns as f64 * 1e-9;
-        let storing = target.figures.prices.storing(segment.size_bytes as f64 * horizon_s);
+        let storing = target.figures.prices.storing(added_bytes as f64 * horizon_s);
         let displaced_s =
             victim.map_or(0.0, |victim| self.displaced_s(view, segment, target, &victim, weight));
         let cost_s = copying_s + displaced_s + weight * storing;
@@ -310,6 +316,30 @@ mod tests {
             gate.judge(&view, &candidate, &demand, TierIndex(0), None, &terms).passes(&terms)
         };
         assert!(!judge(0.0) && judge(1000.0));
+    }
+
+    #[test]
+    fn storing_costs_what_is_added_to_the_target() {
+        let mut view = view();
+        view.tiers[0].figures.prices = Prices { per_gb_month: 2.0, ..Prices::default() };
+        let charged = |copies: TierSet, victim_bytes: Option<u64>| {
+            let candidate = SegmentView { copies, ..segment("n/a", 10 * MB, TierIndex(1)) };
+            let resident = victim_bytes.map(|bytes| segment("n/b", bytes, TierIndex(0)));
+            let victim = resident.as_ref();
+            let victim = victim.map(|segment| Victim { segment, demand: Demand::default() });
+            let cost_s = |price_weight: f64| {
+                let terms = Terms { price_weight, ..TERMS };
+                let demand = read_times(2, 10 * MB);
+                Gate::new(0).judge(&view, &candidate, &demand, TierIndex(0), victim, &terms).cost_s
+            };
+            cost_s(1e6) - cost_s(0.0)
+        };
+        let stored = |bytes: u64| 1e6 * 2.0 * bytes as f64 * 1e-9 * 600.0 / (730.0 * 3600.0);
+        let is = |value: f64, bytes| (value - stored(bytes)).abs() < 1e-9;
+        assert!(is(charged(TierSet::default(), None), 10 * MB));
+        assert!(is(charged(TierSet::default(), Some(4 * MB)), 6 * MB));
+        assert!(is(charged(TierSet::default(), Some(20 * MB)), 0));
+        assert!(is(charged(TierSet::default().with(TierIndex(0)), None), 0));
     }
 
     #[test]

@@ -45,7 +45,8 @@ fn structs_have_the_layout_of_the_header() {
             reserved
         }
         "terrace_prices" => abi::Prices {
-            per_1000_write_requests, per_1000_read_requests, per_gb_month, per_gb_read
+            per_1000_write_requests, per_1000_read_requests, per_gb_month, per_gb_read,
+            reserved
         }
         "terrace_segment" => abi::Segment {
             key, namespace_length, segment, start_bytes, size_bytes, created_ns, last_read_ns,

@@ -10,8 +10,8 @@ use std::ops::Range;
 use terrace_core::{Outcome, Slot, TierIndex, TierSet};
 
 use super::Run;
-use super::device::{Job, Work};
-use super::mover::{Ended, REQUEST_BYTES};
+use super::device::{Character, Job, Work};
+use super::mover::{Effects, Ended, REQUEST_BYTES};
 use super::recent::User;
 use super::report::Usage;
 use super::store::{Recall, Store};
@@ -23,17 +23,22 @@ const SINGLE_BYTES_MAX: u64 = 16 << 20;
 const PART_BYTES_MIN: u64 = 8 << 20;
 const PARTS_MAX: u64 = 9_000;
 
+/// Requests that delete an object of a bucket: its bytes, and what was changed of its attributes.
+const DELETES_OF_BUCKET: u64 = 2;
+
 /// A read of so many bytes is split into ranges of as many.
 const RANGE_BYTES: u64 = 4 << 20;
 
-/// Readahead: first and longest window, and the longest from so many streams on; streams, and windows
-/// ahead of a reader.
+/// Readahead: the first and the longest window, and the longest beside `SHORT_WINDOWS_STREAMS` other
+/// streams or more.
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
 const WINDOW_BYTES_MAX: u64 = 4 << 20;
 const WINDOW_BYTES_MAX_OF_MANY: u64 = 1 << 20;
-const MANY: usize = 16;
+const SHORT_WINDOWS_STREAMS: usize = 16;
+
+/// Streams of a bucket, and windows that are fetched ahead of each.
 const STREAMS_MAX: usize = 64;
-const AHEAD: usize = 2;
+const WINDOWS_AHEAD: usize = 2;
 
 /// Objects whose files a stack leaves open after their last handle was closed.
 const IDLE_FILES_MAX: usize = 1024;
@@ -49,6 +54,8 @@ pub(super) struct Bill {
 #[derive(Debug, Default)]
 struct Account {
     is_bucket: bool,
+    packed_share: Option<f64>,
+    /// With lengths for bytes.
     usage: Usage,
     /// Readers of files of a bucket, the one used last at the end.
     streams: Vec<Stream>,
@@ -67,6 +74,8 @@ struct Stream {
 #[derive(Debug, Default)]
 struct OpenFiles {
     files: HashMap<Slot, TierSet>,
+    /// Of objects that have any.
+    handles: HashMap<u32, u32>,
     /// Objects that are not in use and whose files may be open, in the order in which they were closed.
     idle: VecDeque<u32>,
     is_listed: HashSet<u32>,
@@ -76,18 +85,26 @@ struct OpenFiles {
 }
 
 impl Bill {
-    /// Of tiers of which some are in buckets.
-    pub(super) fn new(are_buckets: impl Iterator<Item = bool>) -> Self {
-        let account = |is_bucket| Account { is_bucket, ..Account::default() };
-        let accounts = are_buckets.map(account).collect();
+    /// Accounts of tiers with these characters, all at nothing.
+    pub(super) fn new<'a>(characters: impl Iterator<Item = &'a Character>) -> Self {
+        let account = |character: &Character| Account {
+            is_bucket: character.is_bucket,
+            packed_share: character.packed_share,
+            ..Account::default()
+        };
+        let accounts = characters.map(account).collect();
         Self { accounts, open: OpenFiles::default(), now_ns: 0 }
+    }
+
+    fn has_buckets(&self) -> bool {
+        self.accounts.iter().any(|account| account.is_bucket)
     }
 
     fn is_bucket(&self, tier: TierIndex) -> bool {
         self.accounts[tier.index()].is_bucket
     }
 
-    /// Goes on to a point in time until which the tiers store so much.
+    /// Adds the bytes that each tier stores times the seconds since the last call.
     pub(super) fn pass(&mut self, now_ns: u64, stored_bytes: impl Iterator<Item = u64>) {
         let passed_s = (now_ns - self.now_ns) as f64 * 1e-9;
         self.now_ns = now_ns;
@@ -125,9 +142,24 @@ impl Bill {
         }
     }
 
-    /// A request for an object is answered, after which nothing has it open.
+    /// An object has one more handle; a request for one that has none is a handle while it lasts.
+    pub(super) fn opened(&mut self, object: u32) {
+        if self.has_buckets() {
+            *self.open.handles.entry(object).or_default() += 1;
+        }
+    }
+
+    /// A handle of an object is closed.
     pub(super) fn closed(&mut self, object: u32, slots: &[Slot]) {
-        if self.accounts.iter().any(|account| account.is_bucket) {
+        if let Some(handles) = self.open.handles.get_mut(&object)
+            && *handles > 1
+        {
+            *handles -= 1;
+            return;
+        }
+        // A recording may begin with the end of one.
+        self.open.handles.remove(&object);
+        if self.has_buckets() {
             self.open.closed(object, slots);
         }
     }
@@ -142,10 +174,12 @@ impl Bill {
         }
     }
 
-    /// A migration has ended.
-    pub(super) fn moved(&mut self, ended: &Ended) {
-        // It leaves no file open.
-        self.open.close(&[ended.slot]);
+    /// A migration of a segment of an object has ended.
+    pub(super) fn moved(&mut self, ended: &Ended, object: u32) {
+        // It leaves no file open that no handle has open.
+        if !self.open.handles.contains_key(&object) {
+            self.open.close(&[ended.slot]);
+        }
         if !self.is_bucket(ended.to) {
             return;
         }
@@ -157,12 +191,16 @@ impl Bill {
                 self.look(ended.to);
                 self.usage_mut(ended.to).write_requests += 1;
             }
-            // What was uploaded by then, and the request that aborts it.
-            _ if ended.copied_bytes > SINGLE_BYTES_MAX => {
-                let parts = ended.copied_bytes / PART_BYTES_MIN;
+            _ if ended.copied_bytes > 0 => {
                 let usage = self.usage_mut(ended.to);
-                usage.write_requests += 1 + parts;
-                usage.delete_requests += 1;
+                if ended.was_completed {
+                    usage.write_requests += uploads(ended.copied_bytes);
+                } else if ended.copied_bytes > SINGLE_BYTES_MAX {
+                    // What was uploaded by then, and the request that aborts it.
+                    usage.write_requests += 1 + ended.copied_bytes / PART_BYTES_MIN;
+                    usage.delete_requests += 1;
+                }
+                usage.delete_requests += DELETES_OF_BUCKET;
             }
             _ => {}
         }
@@ -173,8 +211,7 @@ impl Bill {
         self.open.files.entry(slot).and_modify(|tiers| *tiers = tiers.without(tier));
         let account = &mut self.accounts[tier.index()];
         account.streams.retain(|stream| stream.slot != slot);
-        // In a bucket its bytes, and what was changed of its attributes.
-        account.usage.delete_requests += if account.is_bucket { 2 } else { 1 };
+        account.usage.delete_requests += if account.is_bucket { DELETES_OF_BUCKET } else { 1 };
     }
 
     /// Takes the files that were deleted.
@@ -186,7 +223,7 @@ impl Bill {
 
     /// What each tier was used for.
     pub(super) fn usages(&self) -> impl Iterator<Item = Usage> {
-        self.accounts.iter().map(|account| account.usage)
+        self.accounts.iter().map(Account::charged)
     }
 
     fn usage_mut(&mut self, tier: TierIndex) -> &mut Usage {
@@ -208,6 +245,16 @@ impl Bill {
 }
 
 impl Account {
+    /// Its usage, with what bytes take.
+    fn charged(&self) -> Usage {
+        let (usage, share) = (self.usage, self.packed_share.unwrap_or(1.0));
+        Usage {
+            out_bytes: (usage.out_bytes as f64 * share) as u64,
+            stored_byte_s: usage.stored_byte_s * share,
+            ..usage
+        }
+    }
+
     /// Reads a range inside an object of a bucket.
     fn fetch(&mut self, slot: Slot, range: Range<u64>, size_bytes: u64) {
         let bytes = range.end - range.start;
@@ -225,7 +272,7 @@ impl Account {
             return self.fetched(1, bytes);
         };
         let mut stream = self.streams.remove(at);
-        let most = match self.streams.len() >= MANY {
+        let most = match self.streams.len() >= SHORT_WINDOWS_STREAMS {
             true => WINDOW_BYTES_MAX_OF_MANY,
             false => WINDOW_BYTES_MAX,
         };
@@ -260,7 +307,7 @@ impl Stream {
         loop {
             let end = self.windows.back().map_or(range.start, |last| last.end);
             let ahead = self.windows.iter().filter(|window| window.start >= range.end).count();
-            if end >= size_bytes || end >= range.end && ahead >= AHEAD {
+            if end >= size_bytes || end >= range.end && ahead >= WINDOWS_AHEAD {
                 break;
             }
             let window = end..(end + self.window_bytes).min(size_bytes);
@@ -293,7 +340,10 @@ impl OpenFiles {
         if is_full && let Some(oldest) = self.idle.pop_front() {
             self.is_listed.remove(&oldest);
             let slots = self.slots.remove(&oldest).unwrap_or_default();
-            self.close(&slots);
+            // What is open now is listed again when it is closed.
+            if !self.handles.contains_key(&oldest) {
+                self.close(&slots);
+            }
         }
     }
 
@@ -309,11 +359,20 @@ impl OpenFiles {
 }
 
 impl Run<'_> {
-    /// Has what is to be changed be on tiers that are written; how many jobs that takes.
+    /// Recalls a range; returns the number of jobs to wait for.
     pub(super) fn recall(&mut self, object: u32, range: Range<u64>, job: Job) -> usize {
-        self.store.recall(object, range.start, range.end);
+        let (range, mut effects) = ((range.start, range.end), Effects::default());
+        let mover = &mut self.mover;
+        self.store.recall(object, range, &mut |store, slot| {
+            mover.take_over(store, slot, job, &mut effects)
+        });
         let mut jobs = 0;
         for recall in std::mem::take(&mut self.store.recalled) {
+            if recall.waits {
+                // The migration counts when it ends.
+                jobs += 1;
+                continue;
+            }
             self.tally.recalled(&recall);
             if recall.bytes > 0 {
                 self.ask(recall.from, job, work(&recall, false));
@@ -321,6 +380,7 @@ impl Run<'_> {
                 jobs += 2;
             }
         }
+        self.carry_out(effects);
         jobs
     }
 }
@@ -352,147 +412,4 @@ fn uploads(bytes: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Cursor;
-
-    use terrace_core::{Figures, Persistency, Prices, TierView};
-
-    use crate::format::Format;
-    use crate::read::{Options, Trace};
-    use crate::timed::{
-        Character, Population, Recent, Timed, TimedOptions, TimedReplay, TimedTier, Usage,
-    };
-
-    const MB: u64 = 1_000_000;
-    const MIB: u64 = 1 << 20;
-
-    const PRICES: Prices = Prices {
-        per_1000_write_requests: 5.0,
-        per_1000_read_requests: 0.4,
-        per_gb_month: 0.02,
-        per_gb_read: 0.09,
-    };
-
-    /// A directory, and a bucket with prices; 1 MB takes 10 and 100 ms.
-    fn tiers() -> Vec<TimedTier> {
-        let tier = |name: &str, bytes_per_s, prices| {
-            let figures = Figures {
-                read_bytes_per_s: bytes_per_s,
-                write_bytes_per_s: bytes_per_s,
-                prices,
-                ..Figures::default()
-            };
-            let persistency = Persistency::Storage;
-            let view = TierView { persistency, ..TierView::empty(name, figures) };
-            TimedTier { view, character: Character::default(), recent: Recent::default() }
-        };
-        let mut tiers = vec![tier("fast", 1e8, Prices::default()), tier("bucket", 1e7, PRICES)];
-        tiers[1].character.is_whole = true;
-        tiers[1].character.is_bucket = true;
-        tiers
-    }
-
-    /// What a trace comes to: lines of seconds, object, its size, offset, length and operation.
-    fn run(tiers: Vec<TimedTier>, lines: &str, policy: &str, parameters: &[(&str, &str)]) -> Timed {
-        let text = format!("time,id,size,offset,length,op\n{lines}");
-        let trace = || {
-            let has_lives = true;
-            let options = Options { format: Some(Format::Csv), has_lives, ..Options::default() };
-            let text = Box::new(Cursor::new(text.clone()));
-            Trace::from_stream(text, "test", &options).expect("it is a trace")
-        };
-        let options = TimedOptions::new(tiers);
-        let given: Vec<_> =
-            parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let policy =
-            terrace_policies::create(policy, &options.view(), &given).expect("it is legal");
-        let population = Population::read(&mut trace(), &mut |_| {}).expect("readable");
-        TimedReplay::new(options).run(population, trace(), policy, &mut |_| {}).expect("readable")
-    }
-
-    fn near(value: f64, expected: f64) -> bool {
-        (value - expected).abs() <= expected.abs() * 1e-6
-    }
-
-    #[test]
-    fn a_small_trace_costs_what_is_computed_by_hand() {
-        let lines = "0,1,1000000,0,1000000,read\n10,1,1000000,0,1000000,read\n";
-        let timed = run(tiers(), lines, "pinned", &[]);
-        assert!(near(timed.makespan_s, 10.2), "{timed:?}");
-        let [fast, bucket] = &timed.tiers[..] else { panic!("two tiers") };
-        assert_eq!((fast.usage, fast.cost), (Usage::default(), 0.0));
-        // The first read opens the object, which is a HEAD and a GET; then 1 GET each.
-        let expected = Usage {
-            read_requests: 4,
-            out_bytes: 2 * MB,
-            stored_byte_s: bucket.usage.stored_byte_s,
-            ..Usage::default()
-        };
-        assert_eq!(bucket.usage, expected);
-        assert!(near(bucket.usage.stored_byte_s, 1e6 * 10.2), "{bucket:?}");
-        let storing = 0.001 * 10.2 / (730.0 * 3600.0) * 0.02;
-        let cost = 4.0 / 1000.0 * 0.4 + 0.002 * 0.09 + storing;
-        assert!(near(bucket.cost, cost) && near(timed.cost, cost), "{} {cost}", bucket.cost);
-    }
-
-    #[test]
-    fn a_write_recalls_what_is_in_a_bucket() {
-        let lines = "0,1,1000000,0,1000,read\n10,1,1000000,5,10,write\n20,1,1000000,0,0,delete\n\
-                     30,2,1,0,1,write\n";
-        let timed = run(tiers(), lines, "pinned", &[]);
-        let [fast, bucket] = &timed.tiers[..] else { panic!("two tiers") };
-        // Opened and read; the recall goes from front to back: 256 KiB, then windows of 512 KiB and what
-        // is left. The first 1000 bytes are read again.
-        let usage = bucket.usage;
-        assert_eq!((usage.write_requests, usage.read_requests), (0, 2 + 1 + 3), "{usage:?}");
-        assert_eq!((usage.delete_requests, usage.out_bytes), (2, MB + 1000), "{usage:?}");
-        assert_eq!((timed.migrations, timed.migrated_bytes), (1, MB));
-        assert_eq!((fast.moved_in_bytes, fast.written_bytes, fast.writes), (MB, 11, 2));
-        assert_eq!(fast.usage.delete_requests, 1);
-        // The writer waits until it is read.
-        assert!(timed.writes.mean_s > 0.04, "{timed:?}");
-        // The bucket stored it until then, the directory for the 10 s that followed.
-        assert!((10.0..10.1).contains(&(usage.stored_byte_s / 1e6)), "{usage:?}");
-        assert!((10.0..10.2).contains(&(fast.usage.stored_byte_s / 1e6)), "{fast:?}");
-    }
-
-    #[test]
-    fn new_objects_go_past_a_bucket_and_are_uploaded_by_migrations() {
-        let lines = "0,1,1000000,0,1000000,write\n0,2,20971520,0,20971520,write\n\
-                     100,1,1000000,0,1000000,read\n100,3,1,0,1,write\n";
-        let parameters = [("timeout", "1s")];
-        let timed = run(tiers(), lines, "write-buffer", &parameters);
-        let [fast, bucket] = &timed.tiers[..] else { panic!("two tiers") };
-        assert_eq!((timed.migrations, fast.writes, bucket.writes), (2, 3, 0), "{timed:?}");
-        // 1 PUT; of 20 MiB a beginning, parts of 8 MiB, and the completion. Nothing is read back.
-        let usage = bucket.usage;
-        assert_eq!((usage.write_requests, usage.read_requests), (1 + 5, 3), "{usage:?}");
-        assert_eq!((usage.delete_requests, usage.out_bytes), (0, MB), "{usage:?}");
-        assert_eq!(fast.usage.delete_requests, 2);
-        // Where everything is in a bucket, which no store can be, each write is an upload.
-        let timed = run(tiers().split_off(1), lines, "pinned", &[]);
-        assert_eq!(timed.tiers[0].usage.write_requests, 1 + 5 + 1, "{timed:?}");
-    }
-
-    #[test]
-    fn reads_take_the_documented_requests() {
-        let reads = |ranges: &[(u64, u64)]| {
-            let line = |(at, (offset, bytes)): (usize, &(u64, u64))| {
-                format!("{at},1,{},{offset},{bytes},read\n", 41 * MIB)
-            };
-            let lines: String = ranges.iter().enumerate().map(line).collect();
-            let usage = run(tiers(), &lines, "pinned", &[]).tiers[1].usage;
-            // Without those of opening it.
-            (usage.read_requests - 2, usage.out_bytes)
-        };
-        let end = 41 * MIB;
-        assert_eq!(reads(&[(5 * MIB, 4096), (end - 10, 10)]), (2, 4106));
-        assert_eq!(reads(&[(end - 10, 10), (0, 16 * MIB)]), (1 + 4, 16 * MIB + 10));
-        // A look at what is not open.
-        let lines = "0,1,1000,0,0,stat\n1,1,1000,0,1000,read\n2,1,1000,0,0,stat\n";
-        assert_eq!(run(tiers(), lines, "pinned", &[]).tiers[1].usage.read_requests, 2 + 2 + 1);
-        // 128 KiB, windows of 512 KiB, 1 MiB and 2 MiB, then of 4 MiB.
-        let pieces: Vec<_> = (0..41 * 8).map(|piece| (piece * (MIB / 8), MIB / 8)).collect();
-        assert_eq!(reads(&pieces), (1 + 3 + 10, end));
-    }
-}
+mod tests;

@@ -45,6 +45,9 @@ pub struct Character {
     pub is_whole: bool,
     /// Whether it is a bucket, for the number of requests.
     pub is_bucket: bool,
+    /// The part of their lengths that objects take there and as which they are read, for what its provider
+    /// charges; `None` for all of them.
+    pub packed_share: Option<f64>,
 }
 
 /// Everything of a migration but reading and writing its bytes.

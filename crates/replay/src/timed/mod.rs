@@ -6,6 +6,7 @@ mod clients;
 mod device;
 #[cfg(test)]
 pub(crate) mod hanging;
+mod lives;
 mod mind;
 mod mover;
 mod pages;
@@ -222,6 +223,8 @@ struct Run<'a> {
     flights: Vec<Option<Flight>>,
     /// Numbers of flights that are over.
     landed: Vec<usize>,
+    /// Jobs of flights that waited for a migration which has ended.
+    over: Vec<Job>,
     measured_ns: u64,
     /// How busy applications had kept each tier until then.
     measured_s: Vec<f64>,
@@ -233,6 +236,7 @@ struct Run<'a> {
 /// A request that is being answered.
 struct Flight {
     lane: usize,
+    object: u32,
     kind: EventKind,
     began_ns: u64,
     /// Jobs that it waits for.
@@ -290,10 +294,11 @@ impl<'a> Run<'a> {
             pages: (options.page_cache_bytes > 0).then(|| Pages::new(options.page_cache_bytes)),
             flights: Vec::new(),
             landed: Vec::new(),
+            over: Vec::new(),
             measured_ns: 0,
             measured_s: vec![0.0; options.tiers.len()],
             tally,
-            bill: Bill::new(options.tiers.iter().map(|tier| tier.character.is_bucket)),
+            bill: Bill::new(options.tiers.iter().map(|tier| &tier.character)),
             stories,
         })
     }
@@ -331,6 +336,9 @@ impl<'a> Run<'a> {
                 && let Some((lane, request)) = self.clients.take()?
             {
                 self.begin(lane, &request)?;
+            }
+            while let Some(job) = self.over.pop() {
+                self.part_is_over((job / 2) as usize)?;
             }
             self.bill.take(&mut self.store);
             if self.tally.requests - told >= PROGRESS_REQUESTS {
@@ -382,9 +390,12 @@ impl<'a> Run<'a> {
                 self.store.create(object, self.population.named(object)?);
                 is_first = true;
             }
-            let range = offset_bytes..offset_bytes.saturating_add(bytes);
-            outstanding = self.recall(object, range, number as Job * 2);
-            self.store.write(object, offset_bytes, bytes, &mut parts);
+            // One without bytes changes nothing, not even the length.
+            if bytes > 0 {
+                let range = offset_bytes..offset_bytes.saturating_add(bytes);
+                outstanding = self.recall(object, range, number as Job * 2);
+                self.store.write(object, offset_bytes, bytes, &mut parts);
+            }
         } else {
             self.store.parts(object, offset_bytes, bytes, &mut parts);
         }
@@ -396,7 +407,8 @@ impl<'a> Run<'a> {
             self.stories.begun(object, is_write);
         }
         let kind = if is_write { EventKind::Write } else { EventKind::Read };
-        let mut flight = Flight { lane, kind, began_ns: now_ns, outstanding, parts: Vec::new() };
+        let mut flight =
+            Flight { lane, object, kind, began_ns: now_ns, outstanding, parts: Vec::new() };
         let mut is_cached = !parts.is_empty() && !is_write;
         for part in parts {
             let segment = self.store.segment(part.slot);
@@ -426,7 +438,7 @@ impl<'a> Run<'a> {
             self.tally.served(tier, work);
         }
         self.tally.cached_requests += u64::from(is_cached);
-        self.bill.closed(object, self.store.slots(object));
+        self.bill.opened(object);
         let waits = flight.outstanding > 0;
         if self.options.post_events == PostEvents::Before {
             self.note(&flight, 0);
@@ -472,50 +484,6 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// What takes no time: makes, opens, closes, cuts, looks at, syncs or deletes an object.
-    fn live(&mut self, object: u32, request: &Request) -> Result<()> {
-        let now_ns = self.store.now_ns;
-        match request.operation {
-            Operation::Create => self.store.create(object, self.population.named(object)?),
-            Operation::SetLength => {
-                self.recall(object, request.length_bytes..request.length_bytes, UNAWAITED);
-                self.store.set_length(object, request.length_bytes);
-            }
-            Operation::Delete => {
-                let mut effects = Effects::default();
-                for index in 0..self.store.slots(object).len() {
-                    let slot = self.store.slots(object)[index];
-                    self.mover.cancel(&mut self.store, slot, &mut effects);
-                }
-                self.store.delete(object);
-                self.carry_out(effects);
-            }
-            Operation::Stat => self.bill.stat(&self.store, object),
-            _ => {}
-        }
-        self.mind.tell(&mut self.store.told, now_ns);
-        let kind = match request.operation {
-            Operation::Open => EventKind::Open,
-            Operation::Close => EventKind::Close,
-            Operation::SetLength => EventKind::SetLen,
-            Operation::Stat => EventKind::Stat,
-            Operation::Sync => EventKind::Sync,
-            _ => return Ok(()),
-        };
-        if !self.mind.interest().takes(kind) {
-            return Ok(());
-        }
-        for slot in self.store.slots(object) {
-            let segment = self.store.segment(*slot);
-            self.mind.note(Event {
-                tier: segment.tier,
-                length_bytes: if kind == EventKind::SetLen { segment.size_bytes } else { 0 },
-                ..Event::new(kind, *slot, INCARNATION, now_ns)
-            });
-        }
-        Ok(())
-    }
-
     fn part_is_over(&mut self, number: usize) -> Result<()> {
         let flight = self.flights[number].as_mut().expect("a job belongs to a flight");
         flight.outstanding -= 1;
@@ -526,6 +494,7 @@ impl<'a> Run<'a> {
     fn land(&mut self, number: usize) -> Result<()> {
         let flight = self.flights[number].take().expect("it was under way");
         self.landed.push(number);
+        self.bill.closed(flight.object, self.store.slots(flight.object));
         let now_ns = self.store.now_ns;
         let latency_ns = now_ns - flight.began_ns;
         self.tally.answered(flight.kind, latency_ns, now_ns);
@@ -610,7 +579,8 @@ impl<'a> Run<'a> {
             }
             for ended in effects.ended.drain(..) {
                 self.tally.moved(&ended);
-                self.bill.moved(&ended);
+                self.bill.moved(&ended, self.store.segment(ended.slot).object);
+                self.over.extend(ended.awaited);
                 self.stories.ended(now_ns, &ended);
                 self.mind.note(Event {
                     tier: ended.to,

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use terrace_core::{ActionKind, Outcome, Slot, TierIndex};
 
-use super::device::Work;
+use super::UNAWAITED;
+use super::device::{Job, Work};
 use super::recent::User;
 use super::store::Store;
 
@@ -71,6 +72,11 @@ struct Move {
     is_cancelled: bool,
     /// Whether a clean copy became the primary.
     is_flip: bool,
+    /// Whether it was written before the last of its bytes was read.
+    was_written_early: bool,
+    /// Whether a recall waits for it, and the job that this is.
+    is_recall: bool,
+    awaited: Option<Job>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +106,10 @@ pub(super) struct Ended {
     pub(super) copied_bytes: u64,
     /// Whether a clean copy became the primary, so that nothing was copied.
     pub(super) is_flip: bool,
+    /// Whether a whole object of it was complete before a write made that useless.
+    pub(super) was_completed: bool,
+    /// The job that waited for it.
+    pub(super) awaited: Option<Job>,
 }
 
 /// What the mover asks of a device: the migration that goes on when it is done, if one waits for it.
@@ -200,6 +210,9 @@ impl Mover {
             is_prepared: false,
             is_cancelled: false,
             is_flip: false,
+            was_written_early: false,
+            is_recall: false,
+            awaited: None,
         };
         self.moves.insert(id, queued);
         self.pairs.entry((from, to)).or_default().waiting.insert((Reverse(priority), id));
@@ -225,9 +238,36 @@ impl Mover {
     pub(super) fn note_write(&mut self, id: u64, bytes: u64) {
         if let Some(one) = self.moves.get_mut(&id)
             && one.step != Step::Waits
+            && !one.is_recall
         {
             one.dirty_bytes = one.dirty_bytes.saturating_add(bytes);
+            let under_way = if let Step::Writes(bytes) = one.step { bytes } else { 0 };
+            one.was_written_early |= one.copied_bytes + under_way < one.size_bytes;
         }
+    }
+
+    /// Has a recall wait for the migration of its segment that runs, and `job` end with it: where the
+    /// segment comes to be. A migration that has not begun, or goes where nothing is written, is
+    /// cancelled.
+    pub(super) fn take_over(
+        &mut self,
+        store: &mut Store,
+        slot: Slot,
+        job: Job,
+        effects: &mut Effects,
+    ) -> Option<TierIndex> {
+        let id = store.segment(slot).moving?;
+        let one = self.moves.get_mut(&id).expect("a segment names a migration that there is");
+        let is_of_use = !store.tier(one.to).is_whole && store.keeps(one.to);
+        if one.step == Step::Waits || one.is_cancelled || !is_of_use {
+            self.cancel(store, slot, effects);
+            return None;
+        }
+        one.is_recall = true;
+        one.awaited = (job != UNAWAITED).then_some(job);
+        // The segment takes its room from now on.
+        store.tiers[one.to.index()].view.reserved_bytes -= std::mem::take(&mut one.reserved_bytes);
+        Some(one.to)
     }
 
     /// When a migration that pauses goes on.
@@ -294,7 +334,11 @@ impl Mover {
         }
         // A whole object cannot be changed once it is made.
         let dirty_bytes = if store.tier(one.to).is_whole { 0 } else { one.dirty_bytes };
-        let total_bytes = segment.size_bytes.saturating_add(dirty_bytes);
+        let total_bytes = match one.is_recall {
+            // What is changed meanwhile is changed where it goes.
+            true => one.size_bytes,
+            false => segment.size_bytes.saturating_add(dirty_bytes),
+        };
         let left_bytes = total_bytes.saturating_sub(one.copied_bytes);
         if left_bytes == 0 {
             if one.is_prepared || !store.tier(one.to).has_switches() {
@@ -381,6 +425,8 @@ impl Mover {
         store.tiers[to.index()].view.reserved_bytes -= std::mem::take(&mut one.reserved_bytes);
         let (tier, bytes) = (store.segment(slot).tier, store.segment(slot).size_bytes);
         let outcome = match wish {
+            // The recall has switched.
+            _ if one.is_recall => Outcome::Done,
             _ if tier != from => Outcome::Stale,
             _ if was_written && (wish == Wish::Copy || store.tier(to).is_whole) => {
                 Outcome::HotWrite
@@ -414,6 +460,9 @@ impl Mover {
         to.incoming_bytes -= one.size_bytes;
         store.tiers[one.from.index()].view.outgoing_bytes -= one.size_bytes;
         store.segments[one.slot as usize].moving = None;
+        if one.is_recall {
+            store.deleted.push((one.slot, one.from));
+        }
         effects.ended.push(Ended {
             slot: one.slot,
             from: one.from,
@@ -421,6 +470,8 @@ impl Mover {
             outcome,
             copied_bytes: one.copied_bytes,
             is_flip: one.is_flip,
+            was_completed: outcome == Outcome::HotWrite && !one.was_written_early,
+            awaited: one.awaited,
         });
     }
 }

@@ -92,15 +92,16 @@ pub struct TierTimed {
 /// What the provider of a tier charges for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Requests that write, as the backend makes them: those of migrations, too.
+    /// Requests that write, those of migrations among them: to a bucket as its backend makes them, to others
+    /// as applications do, and of migrations pieces of 256 KiB.
     pub write_requests: u64,
     /// Requests that read, likewise.
     pub read_requests: u64,
     /// Requests that delete, which have no price.
     pub delete_requests: u64,
-    /// Bytes that these read.
+    /// Bytes that requests read, as many as they take there.
     pub out_bytes: u64,
-    /// Bytes of primaries and copies, times the seconds for which they were stored.
+    /// Bytes that primaries and copies take, times the seconds for which they were stored.
     pub stored_byte_s: f64,
 }
 

@@ -113,6 +113,7 @@ impl Tier {
 
 #[derive(Debug)]
 pub(super) struct Segment {
+    pub(super) object: u32,
     pub(super) start_bytes: u64,
     pub(super) size_bytes: u64,
     /// Where it ends and the next one begins.
@@ -189,7 +190,8 @@ impl Store {
 
     /// Whether a tier keeps what is written as it is promised.
     pub(super) fn keeps(&self, tier: TierIndex) -> bool {
-        self.tier(tier).view.persistency >= self.persistency
+        // The level `shared` is that of a copy on another tier, and of the log.
+        self.tier(tier).view.persistency >= self.persistency.min(Persistency::Storage)
     }
 
     pub(super) fn tier(&self, tier: TierIndex) -> &Tier {
@@ -442,14 +444,14 @@ impl Store {
         }
     }
 
-    /// Whether files of a tier are written; of any tier, where each takes whole objects only.
-    fn takes_writes(&self, tier: TierIndex) -> bool {
+    /// Whether files of a tier are written in place; of any tier, where each takes whole objects only.
+    fn is_written_in_place(&self, tier: TierIndex) -> bool {
         !self.tier(tier).is_whole || self.tiers.iter().all(|tier| tier.is_whole)
     }
 
     /// `wanted` or the next tier that is written and has room.
     fn with_room(&self, wanted: TierIndex, bytes: u64) -> TierIndex {
-        self.find_room(wanted, bytes, |tier| self.takes_writes(tier))
+        self.find_room(wanted, bytes, |tier| self.is_written_in_place(tier))
     }
 
     /// `wanted` or the next of these with room: first below the critical fill, then below capacity.
@@ -482,7 +484,7 @@ impl Store {
         let count = self.tiers.len() as u8;
         let tier = if tier.0 < count { tier } else { TierIndex(0) };
         let mut all = (0..=tier.0).rev().chain(tier.0..count).map(TierIndex);
-        all.find(|tier| self.takes_writes(*tier)).unwrap_or(tier)
+        all.find(|tier| self.is_written_in_place(*tier)).unwrap_or(tier)
     }
 
     fn object(&self, object: u32) -> Option<&Object> {
@@ -549,6 +551,7 @@ impl Store {
             last_close_ns: 0,
         };
         self.segments.push(Segment {
+            object: number,
             start_bytes,
             size_bytes: 0,
             limit_bytes,

@@ -197,6 +197,20 @@ fn a_tier_that_cannot_keep_what_is_promised_takes_nothing() {
     assert_eq!((timed.migrations, timed.tiers[0].written_bytes), (1, MIB), "{timed:?}");
 }
 
+#[test]
+fn at_level_shared_new_objects_go_where_storage_is() {
+    let mut options = options(1 << 30);
+    options.tiers[0].view.persistency = Persistency::Storage;
+    options.tiers[1].view.persistency = Persistency::Storage;
+    options.tiers.push(tier("bucket", u64::MAX, 0, 1e6));
+    options.tiers[2].view.persistency = Persistency::Shared;
+    options.tiers[2].character.is_whole = true;
+    options.persistency = Persistency::Shared;
+    let timed = run_with(&options, &[(0, 1, MIB, 'w')], "lru", &[]);
+    let writes: Vec<_> = timed.tiers.iter().map(|tier| tier.writes).collect();
+    assert_eq!(writes, [1, 0, 0], "{timed:?}");
+}
+
 /// Reads and writes of a few dozen objects of many sizes.
 fn mixed(seed: u64) -> Vec<Line> {
     let mut random = Random::new(seed);

@@ -440,12 +440,14 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 fn number(value: &DeValue<'_>) -> Option<f64> {
-    let text = match value {
-        DeValue::Float(number) => number.as_str(),
-        DeValue::Integer(number) => number.as_str(),
-        _ => return None,
-    };
-    f64::from_str(text).ok()
+    match value {
+        DeValue::Float(number) => f64::from_str(number.as_str()).ok(),
+        DeValue::Integer(number) => {
+            let number = i64::from_str_radix(number.as_str(), number.radix()).ok()?;
+            Some(number as f64)
+        }
+        _ => None,
+    }
 }
 
 fn describe(value: &DeValue<'_>) -> String {

@@ -408,7 +408,7 @@ fn everything_that_is_said_is_read() {
          cached_latency = \"2us\"\ncached_bandwidth = \"5GB/s\"\n\
          recently_used = { 64MiB = 1, 2MiB = 0.25 }\n\
          cpu_share = 0.3\nmove_latency = \"400us\"\nmove_cpu = \"600us\"\n\
-         active_power = \"9W\"\nprice_per_1000_write_requests = 5\nprice_per_1000_read_requests = 0.4\n\
+         active_power = \"9W\"\nprice_per_1000_write_requests = 0x10\nprice_per_1000_read_requests = 0.4\n\
          price_per_gb_month = 2.5e-2\nprice_per_gb_read = 0.09\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
          [catalog]\nengine = \"memory\"\n\
@@ -429,7 +429,7 @@ fn everything_that_is_said_is_read() {
         idle_w: 5.0,
         active_w: 9.0,
         prices: Prices {
-            per_1000_write_requests: 5.0,
+            per_1000_write_requests: 16.0,
             per_1000_read_requests: 0.4,
             per_gb_month: 0.025,
             per_gb_read: 0.09,

@@ -95,7 +95,7 @@ pub(super) fn page(report: &Report, modelled: &Modelled) -> Result<String> {
         settings: modelled.text()?,
         rows: report.replays.iter().map(row).collect(),
         tiers: report.replays.iter().flat_map(tier_rows).collect(),
-        has_cost: report.has_cost(),
+        has_cost: report.has_prices,
         bars: bars(report),
         front: front(report),
         key: key.collect(),
@@ -172,7 +172,7 @@ fn bars(report: &Report) -> Vec<(String, String)> {
             |timed| show_bytes(timed.migrated_bytes),
         ),
     ];
-    if report.has_cost() {
+    if report.has_prices {
         bars.push(draw("Cost", |timed| timed.cost, |timed| show_price(timed.cost)));
     }
     bars

@@ -17,6 +17,8 @@ pub(super) struct Report {
     pub(super) format: Format,
     pub(super) requests: u64,
     pub(super) objects: u64,
+    /// Whether any tier has a price.
+    pub(super) has_prices: bool,
     /// In the order in which they were asked for, between the bounds.
     pub(super) replays: Vec<Replayed>,
     /// The objects that are explained: those of the stories of each replay, in their order.
@@ -62,7 +64,7 @@ impl Report {
             "energy",
             "EDP",
         ];
-        table.heading(heading.into_iter().chain(self.has_cost().then_some("cost")));
+        table.heading(heading.into_iter().chain(self.has_prices.then_some("cost")));
         for Replayed { name, timed, .. } in &self.replays {
             let [read_p50, read_p99] = shown(&timed.reads);
             let [write_p50, write_p99] = shown(&timed.writes);
@@ -78,7 +80,7 @@ impl Report {
                 format!("{:.1} J", timed.joules),
                 format!("{:.4e} Js", timed.edp_js),
             ];
-            table.row(cells.into_iter().chain(self.has_cost().then(|| show_price(timed.cost))));
+            table.row(cells.into_iter().chain(self.has_prices.then(|| show_price(timed.cost))));
         }
         lines.extend(table.lines());
         for (index, asked) in self.asked.iter().enumerate() {
@@ -89,11 +91,6 @@ impl Report {
             }
         }
         lines
-    }
-
-    /// Whether any policy costs anything: else no tier has a price.
-    pub(super) fn has_cost(&self) -> bool {
-        self.replays.iter().any(|one| one.timed.cost > 0.0)
     }
 
     /// What was replayed.

@@ -91,6 +91,7 @@ pub(super) fn run(
         format: trace.format(),
         requests: population.requests(),
         objects: population.objects() as u64,
+        has_prices: modelled.settings.tiers.iter().any(|tier| !tier.figures.prices.is_free()),
         replays,
         asked,
     };

@@ -10,6 +10,9 @@ use terrace_store::PolicySource;
 use crate::output::{show_name, show_price};
 use crate::table::Table;
 
+/// In place of a share of nothing.
+const NO_SHARE: &str = "–";
+
 /// What there is to tell.
 pub(super) struct Report {
     /// The trace, as it was named.
@@ -46,6 +49,10 @@ impl Report {
             (true, name) => format!(
                 "recommended: {name}; its {word} is {gain} of that of the defaults where it was judged"
             ),
+            (false, name) if gain == NO_SHARE => format!(
+                "recommended: the defaults; {name} was best where it was searched, but they had no \
+                 {word} where it was judged"
+            ),
             (false, name) => format!(
                 "recommended: the defaults; {name} was best where it was searched, but its {word} is \
                  {gain} of theirs where it was judged"
@@ -63,11 +70,11 @@ impl Report {
         policy_section(source, &one.parameters)
     }
 
-    /// What is to be small, as a share of what the defaults come to.
+    /// What is to be small, as a share of what the defaults come to; no number where that is nothing.
     pub(super) fn change(&self, one: &Candidate, half: fn(&Candidate) -> &Score) -> String {
         let defaults = self.tuned.candidates.iter().find(|other| other.name == "defaults");
         let defaults = half(defaults.expect("the defaults are always there")).objective;
-        format!("{:.2} %", 100.0 * (half(one).objective - defaults).exp())
+        share(half(one).objective, defaults)
     }
 
     pub(super) fn lines(&self) -> Vec<String> {
@@ -149,4 +156,26 @@ fn of_score(score: &Score) -> Value {
         "cost": score.cost,
         "migrated_bytes": score.migrated_bytes,
     })
+}
+
+/// A part of a whole, both as the logarithms of scores.
+fn share(part: f64, whole: f64) -> String {
+    // What a score has in place of the logarithm of nothing.
+    match whole <= f64::MIN_POSITIVE.ln() {
+        true => NO_SHARE.into(),
+        false => format!("{:.2} %", 100.0 * (part - whole).exp()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_no_shares() {
+        let score = |cost: f64| cost.max(f64::MIN_POSITIVE).ln();
+        let shown = |part, whole| share(score(part), score(whole));
+        assert_eq!([shown(1.0, 4.0), shown(0.0, 4.0)], ["25.00 %", "0.00 %"]);
+        assert_eq!([shown(4.0, 0.0), shown(0.0, 0.0)], ["–", "–"]);
+    }
 }
