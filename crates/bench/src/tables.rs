@@ -200,7 +200,7 @@ pub fn micro(rows: &[Row]) -> Table {
             row.threads.to_string(),
             row.batch.to_string(),
             row.level.into(),
-            size(row.size_bytes),
+            size_of(row.size_bytes),
             rate(row),
             format!("{:.0}", row.raw_ops_per_s),
             format!("{:.1}", row.mb_per_s),
@@ -250,7 +250,7 @@ pub fn served(rows: &[served::Row]) -> Table {
             row.threads.to_string(),
             row.batch.to_string(),
             row.level.into(),
-            size(row.size_bytes),
+            size_of(row.size_bytes),
             format!("{:.0} ({low:.0} to {high:.0})", row.ops_per_s),
             format!("{:.1}", row.mb_per_s),
             format!("{:.2}", row.p50_us),
@@ -484,7 +484,7 @@ pub fn migrate(report: &migrate::Report) -> Table {
 }
 
 /// As on the command line: binary units where they are whole.
-fn size(bytes: usize) -> String {
+fn size_of(bytes: usize) -> String {
     match bytes {
         0 => "empty".into(),
         _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
