@@ -131,7 +131,8 @@ fn an_address_with_a_scheme_protects_the_same_files() {
     // And it is found by all that read its configuration.
     let replay = ["replay", "load.csv", "--policy", "lru", "--store", "terrace+dir:store.toml"];
     scene.ok(replay);
-    scene.ok(["--store", "terrace+dir:store", "export", "target"]);
+    scene.ok(["--store", "terrace+dir:store", "get", "run/a", "a"]);
+    assert_eq!(scene.read("a"), b"hello");
 }
 
 #[test]
