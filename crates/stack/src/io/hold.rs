@@ -77,6 +77,10 @@ impl Shared {
         if !is_whole || is_over {
             return false;
         }
+        // A sync at this level makes a copy on a shared tier, and what changes past the stack has none.
+        if entry.persistency() >= Persistency::Shared && !first.holds.is_held() {
+            return false;
+        }
         // Where readers use a copy, a holder of the primary would read what is slower.
         let location = first.location.load_full();
         let is_best = Arc::ptr_eq(location.read_site(), &location.primary);
