@@ -149,8 +149,10 @@ pub struct Recall {
     pub inode: u64,
     /// The last grant that is recalled.
     pub grant: u64,
-    /// Recalls of a session are numbered from 1 without gaps.
+    /// Recalls of a session are numbered from 1 without gaps, in each server instance.
     pub number: u64,
+    /// That instance: a recall of the one before may come late.
+    pub instance: u64,
 }
 
 /// A message to the server: the client holds nothing on an inode by this grant or earlier ones.
@@ -169,7 +171,8 @@ pub struct Cover {
     pub inode: u64,
     /// The exclusive capability.
     pub caps: Caps,
-    /// The last grant of it that the client knew.
+    /// The last grant of it that the client knew; 0 of an inode that an earlier deferred change has made, and of
+    /// which the client knew none.
     pub grant: u64,
 }
 
@@ -180,7 +183,7 @@ pub struct Claim {
     pub inode: u64,
     /// The capabilities.
     pub caps: Caps,
-    /// The grant since which the client has held them without a gap.
+    /// The grant since which the client has held them without a gap; 0: since it made the inode.
     pub since: u64,
     /// A release went behind the deferred change with this number: if the server has decided that change, the
     /// capabilities are given back, although no answer came.

@@ -37,14 +37,6 @@ impl Changes {
         }
     }
 
-    /// Notes a change of inodes that are not known.
-    pub(crate) fn note_any(&mut self) {
-        self.count += 1;
-        self.forgotten = self.count;
-        self.last.clear();
-        self.order.clear();
-    }
-
     /// Whether an inode did not change since the count was this, for certain.
     pub(crate) fn is_unchanged(&self, inode: u64, since: u64) -> bool {
         since >= self.forgotten && self.last.get(&inode).is_none_or(|count| *count <= since)
@@ -63,8 +55,6 @@ mod tests {
         assert!(changes.is_unchanged(7, since) && changes.is_unchanged(8, since));
         changes.note(8);
         assert!(changes.is_unchanged(7, since) && !changes.is_unchanged(8, since));
-        changes.note_any();
-        assert!(!changes.is_unchanged(7, since) && changes.is_unchanged(8, changes.count()));
         let since = changes.count();
         (0..CHANGES_MAX as u64).for_each(|inode| changes.note(100 + inode));
         assert!(changes.is_unchanged(8, since));

@@ -21,5 +21,5 @@ mod table;
 
 pub use caps::{Access, Caps, Claim, Cover, Grant, Recall, Release, Session, Touch};
 pub use client::{Client, ClientSettings, Flush, Full};
-pub use log::{LogSettings, Logged};
+pub use log::{LogSettings, Logged, Refused};
 pub use table::{Output, Refusal, Table, TableSettings};

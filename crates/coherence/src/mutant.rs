@@ -47,6 +47,16 @@ pub(crate) enum Mutant {
     RenewBesideRecall,
     /// The client caches what it read beside its own change.
     CacheBesideOwnChange,
+    /// The client caches of an inode that it did not ask for what is older than its own deferred changes.
+    CacheBesideDeferred,
+    /// The client does not give back what was recalled while the last change of it was under way.
+    KeepRecalled,
+    /// The server applies deferred changes of an inode whose making it has refused.
+    NoBirth,
+    /// The server applies deferred changes that build on one that it has refused with them.
+    BuildOnRefused,
+    /// The server changes an inode that the client holds and did not name.
+    ChangeUnnamed,
     /// The client loses refused changes without a report.
     NoLossReport,
 }

@@ -14,18 +14,26 @@
 //! - A capability is revoked without an answer only when its holder cannot use it any more: one lease after the
 //!   recall was sent, or after the last message of the session. The recall's timeout and the lease are one bound, because
 //!   a client that is fenced within its lease would go on to answer from its cache.
-//! - A deferred change is applied only while its session holds the capability under which it was acknowledged. So
-//!   revoking fences the holder, and nothing has to be remembered of it.
+//! - A deferred change is applied only while its session holds the capabilities under which it was acknowledged, and
+//!   nothing that it builds on was refused. So revoking fences the holder, and nothing has to be remembered of it. An
+//!   inode that it makes is granted to its client at the end, before anyone else can look it up.
+//! - What was recalled for another session is not granted for a while ([`TableSettings::calm_ns`]).
 //! - Sessions that may hold anything are on a durable list ([`Output::Remember`]). Before a capability of a session is
 //!   revoked, the session is marked there as fenced ([`Output::Fence`]), until it has answered the recall. A server that
 //!   starts lets those on the list reclaim that are not fenced, and waits for them. It waits for a whole lease if any is
 //!   fenced: what else that one held may still be in use.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use crate::changes::Changes;
 use crate::mutant::{Mutant, Mutated};
-use crate::{Caps, Claim, Cover, Grant, Recall, Release, Session, Touch};
+use crate::{Caps, Claim, Cover, Grant, Logged, Recall, Refused, Release, Session, Touch};
+
+/// Grants at most that are recalled at a time to make room.
+const RECALLED_MAX: usize = 64;
+
+/// Inodes at most of which it is known that they were recalled for another session.
+const CONTENDED_MAX: usize = 4096;
 
 /// Bounds of a table.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +41,9 @@ pub struct TableSettings {
     /// Time after which a capability whose session is silent, or does not answer a recall, may be revoked. Longer
     /// than the clients' lease by the drift of clocks ([`crate::ClientSettings::lease_ns`]).
     pub lease_ns: u64,
+    /// Time for which an inode is not granted after it was recalled for another session: clients that change it in
+    /// turn would wait for each other each time.
+    pub calm_ns: u64,
     /// Sessions at most.
     pub sessions_max: usize,
     /// Inodes on which sessions hold something, at most, each counted for each session.
@@ -45,6 +56,7 @@ impl Default for TableSettings {
     fn default() -> Self {
         Self {
             lease_ns: 2_000_000_000,
+            calm_ns: 1_000_000_000,
             sessions_max: 4096,
             grants_max: 1 << 20,
             requests_max: 1 << 16,
@@ -92,6 +104,9 @@ pub struct Table {
     by_grant: BTreeMap<u64, (u64, u64)>,
     grace: Option<Grace>,
     changes: Changes,
+    /// When an inode was recalled for another session, and these in the order of time.
+    contended: HashMap<u64, u64>,
+    contended_order: VecDeque<(u64, u64)>,
     outputs: Vec<Output>,
     pub(crate) mutated: Mutated,
 }
@@ -158,7 +173,7 @@ enum State {
     Parked,
     /// With the versions of its inodes at the start, in the order of `touches`, and the count of changes then.
     Running(Vec<u64>, u64),
-    /// Deferred changes under capabilities on these inodes.
+    /// Deferred changes of these inodes.
     Applying(Vec<u64>),
 }
 
@@ -185,6 +200,8 @@ impl Table {
             by_grant: BTreeMap::new(),
             grace: (!remembered.is_empty()).then_some(grace),
             changes: Changes::default(),
+            contended: HashMap::new(),
+            contended_order: VecDeque::new(),
             outputs: Vec::new(),
             mutated: Mutated::default(),
         }
@@ -224,16 +241,22 @@ impl Table {
             is_its.then_some(*token)
         };
         let parked: Vec<u64> = self.requests.iter().filter_map(parked).collect();
-        for token in parked {
-            let request = self.requests.remove(&token).expect("found above");
-            for touch in &request.touches {
-                self.inode(touch.inode).parked.remove(&token);
-            }
-            request.touches.iter().for_each(|touch| self.wake(touch.inode));
-        }
+        parked.into_iter().for_each(|token| self.cancel(token));
         for inode in ended.inodes {
             self.drop_held(session, inode);
             self.wake(inode);
+        }
+    }
+
+    /// Ends a parked request that is not to be carried out.
+    fn cancel(&mut self, token: u64) {
+        let Some(request) = self.requests.remove(&token) else { return };
+        for touch in &request.touches {
+            self.inode(touch.inode).parked.remove(&token);
+        }
+        for touch in &request.touches {
+            self.wake(touch.inode);
+            self.tidy(touch.inode);
         }
     }
 
@@ -313,25 +336,46 @@ impl Table {
         Ok(())
     }
 
-    /// Begins to apply deferred changes of a session: which of them may be applied, in the order of `covers`. They
-    /// are applied at once, and the caller then calls [`Table::finish`].
+    /// Begins to apply deferred changes of a session: which of them may be applied. They are applied at once, and the
+    /// caller then calls [`Table::finish_deferred`]. The caller has checked that each change is covered by what it needs,
+    /// and that the number of an inode that it makes was given to this session for that.
     ///
     /// # Errors
     ///
     /// `UnknownSession`.
-    pub fn begin_deferred(
+    pub fn begin_deferred<O>(
         &mut self,
         now_ns: u64,
         session: Session,
         token: u64,
-        covers: &[Cover],
+        changes: &[Logged<O>],
     ) -> Result<Vec<bool>, Refusal> {
         let session = self.hear(now_ns, session)?;
-        let may_apply: Vec<bool> =
-            covers.iter().map(|cover| self.is_covered(session, cover)).collect();
-        let applied = covers.iter().zip(&may_apply).filter(|(_, may)| **may);
-        let inodes: BTreeSet<u64> = applied.map(|(cover, _)| cover.inode).collect();
-        let inodes: Vec<u64> = inodes.into_iter().collect();
+        let mut born = BTreeMap::new();
+        let mut inodes = BTreeSet::new();
+        let mut refused = Refused::default();
+        let mut may_apply = Vec::with_capacity(changes.len());
+        for change in changes {
+            let is_born = |cover: &Cover| {
+                let caps = born.get(&cover.inode);
+                cover.grant == 0 && caps.is_some_and(|caps: &Caps| caps.contains(cover.caps))
+            };
+            let is_covered = |cover: &Cover| is_born(cover) || self.is_covered(session, cover);
+            let is_new = |inode| self.held_by_others(inode, session).is_empty();
+            let builds_on_refused =
+                refused.concerns(change) && !self.mutated.is(Mutant::BuildOnRefused);
+            let may = !builds_on_refused
+                && !change.covers.is_empty()
+                && change.covers.iter().all(is_covered)
+                && change.born.is_none_or(|(inode, _)| is_new(inode));
+            if may {
+                born.extend(change.born);
+                inodes.extend(change.inodes());
+            } else {
+                refused.note(change);
+            }
+            may_apply.push(may);
+        }
         for number in &inodes {
             let inode = self.inode(*number);
             inode.applying.push(session);
@@ -340,86 +384,88 @@ impl Table {
             inode.version += 1;
             self.changes.note(*number);
         }
-        let state = State::Applying(inodes);
+        let state = State::Applying(inodes.into_iter().collect());
         self.requests
             .insert(token, Request { session, touches: Vec::new(), begun_ns: now_ns, state });
         Ok(may_apply)
     }
 
+    /// Ends the application of deferred changes: `made` are the inodes that they have made, with what their client holds
+    /// on them since. Returns the grants of these.
+    pub fn finish_deferred(&mut self, now_ns: u64, token: u64, made: &[(u64, Caps)]) -> Vec<Grant> {
+        let Some(Request { session, state: State::Applying(inodes), .. }) =
+            self.requests.remove(&token)
+        else {
+            return Vec::new();
+        };
+        for number in &inodes {
+            let inode = self.inode(*number);
+            inode.running -= 1;
+            inode.changing -= 1;
+            inode.version += 1;
+            let at = inode.applying.iter().position(|one| *one == session);
+            inode.applying.swap_remove(at.expect("it was added at the start"));
+            self.changes.note(*number);
+        }
+        let mut grants = Vec::new();
+        for (number, caps) in made {
+            // One that was reclaimed after a restart is granted already.
+            let is_held = self.inode(*number).holders.contains_key(&session);
+            if !is_held {
+                let caps = caps.beside(self.held_by_others(*number, session));
+                grants.extend(self.give(session, *number, caps, Some(0)));
+                self.make_room(now_ns);
+            }
+        }
+        for number in &inodes {
+            // What waits for it began before it was given.
+            let parked: Vec<u64> = self.inode(*number).parked.iter().copied().collect();
+            parked.into_iter().for_each(|token| self.recall_for(now_ns, token));
+            self.wake(*number);
+            self.tidy(*number);
+        }
+        grants
+    }
+
     /// Ends a request that was carried out, and grants what its client wants as far as that excludes nothing. What
     /// the reply says of these inodes is what they were at some time while the request ran.
     pub fn finish(&mut self, now_ns: u64, token: u64, wants: &[(u64, Caps)]) -> Vec<Grant> {
-        let Some(request) = self.requests.remove(&token) else { return Vec::new() };
-        match request.state {
-            State::Parked => Vec::new(),
-            State::Applying(inodes) => {
-                for number in &inodes {
-                    let inode = self.inode(*number);
-                    inode.running -= 1;
-                    inode.changing -= 1;
-                    inode.version += 1;
-                    let at = inode.applying.iter().position(|one| *one == request.session);
-                    inode.applying.swap_remove(at.expect("it was added at the start"));
-                    self.changes.note(*number);
-                }
-                for number in &inodes {
-                    self.wake(*number);
-                    self.tidy(*number);
-                }
-                Vec::new()
-            }
-            State::Running(versions, since) => {
-                for touch in &request.touches {
-                    let inode = self.inode(touch.inode);
-                    inode.running -= 1;
-                    if touch.access.is_change() {
-                        inode.changing -= 1;
-                        inode.version += 1;
-                    }
-                }
-                let mut grants = Vec::new();
-                for (number, caps) in wants {
-                    let mut touched = request.touches.iter().zip(&versions);
-                    let read = match touched.find(|(touch, _)| touch.inode == *number) {
-                        // Its own end is no change beside it.
-                        Some((touch, version)) => {
-                            Seen::Version(version + u64::from(touch.access.is_change()))
-                        }
-                        None => Seen::Since(since),
-                    };
-                    grants.extend(self.grant(now_ns, request.session, *number, *caps, read));
-                }
-                for touch in &request.touches {
-                    if touch.access.is_change() {
-                        self.changes.note(touch.inode);
-                    }
-                    self.wake(touch.inode);
-                    self.tidy(touch.inode);
-                }
-                grants
+        let Some(Request { state: State::Running(versions, since), .. }) =
+            self.requests.get(&token)
+        else {
+            self.cancel(token);
+            return Vec::new();
+        };
+        let (versions, since) = (versions.clone(), *since);
+        let request = self.requests.remove(&token).expect("found above");
+        for touch in &request.touches {
+            let inode = self.inode(touch.inode);
+            inode.running -= 1;
+            if touch.access.is_change() {
+                inode.changing -= 1;
+                inode.version += 1;
             }
         }
-    }
-
-    /// Begins to read inodes that the reply will name: returns what [`Table::finish_read`] takes. Only where no
-    /// session holds an exclusive capability, which such a request would have to recall.
-    pub fn begin_read(&self) -> u64 {
-        self.changes.count()
-    }
-
-    /// Grants a session what it wants of what it has read since [`Table::begin_read`], as far as that did not
-    /// change beside it.
-    pub fn finish_read(
-        &mut self,
-        now_ns: u64,
-        session: u64,
-        since: u64,
-        wants: &[(u64, Caps)],
-    ) -> Vec<Grant> {
-        let grant = |(number, caps): &(u64, Caps)| {
-            self.grant(now_ns, session, *number, *caps, Seen::Since(since))
-        };
-        wants.iter().filter_map(grant).collect()
+        let mut grants = Vec::new();
+        for (number, caps) in wants {
+            let mut touched = request.touches.iter().zip(&versions);
+            let read = match touched.find(|(touch, _)| touch.inode == *number) {
+                // Its own end is no change beside it.
+                Some((touch, version)) => {
+                    Seen::Version(version + u64::from(touch.access.is_change()))
+                }
+                None => Seen::Since(since),
+            };
+            grants.extend(self.grant(now_ns, request.session, *number, *caps, read));
+        }
+        for touch in &request.touches {
+            if touch.access.is_change() {
+                self.changes.note(touch.inode);
+            }
+            self.wake(touch.inode);
+            self.tidy(touch.inode);
+        }
+        grants
     }
 
     /// Takes back what a client gives.
@@ -441,22 +487,6 @@ impl Table {
             self.wake(release.inode);
             self.remember_again(session);
         }
-        Ok(())
-    }
-
-    /// Takes back everything that a session holds.
-    ///
-    /// # Errors
-    ///
-    /// `UnknownSession`.
-    pub fn release_all(&mut self, now_ns: u64, session: Session) -> Result<(), Refusal> {
-        let session = self.hear(now_ns, session)?;
-        let held: Vec<u64> = self.sessions[&session].inodes.iter().copied().collect();
-        for inode in held {
-            self.drop_held(session, inode);
-            self.wake(inode);
-        }
-        self.remember_again(session);
         Ok(())
     }
 
@@ -499,24 +529,11 @@ impl Table {
         inodes.iter().all(is_touched)
     }
 
-    /// Whether another session than this one holds anything on an inode, or on any.
-    pub fn is_held_by_others(&self, session: Option<u64>, inode: Option<u64>) -> bool {
-        let is_other = |other: &u64| Some(*other) != session;
-        match inode {
-            Some(inode) => {
-                self.inodes.get(&inode).is_some_and(|it| it.holders.keys().any(is_other))
-            }
-            None => {
-                let holds =
-                    |(other, known): (&u64, &Known)| is_other(other) && !known.inodes.is_empty();
-                self.sessions.iter().any(holds)
-            }
-        }
-    }
-
-    /// Whether no session can hold anything, nor have held it before a restart.
-    pub fn is_idle(&self) -> bool {
-        self.grace.is_none() && !self.is_held_by_others(None, None)
+    /// Whether a session holds anything on an inode. A request that changes one that its client did not name must not
+    /// run then, because the client would go on to answer from its cache.
+    pub fn is_held_by(&self, session: u64, inode: u64) -> bool {
+        let is_held = self.inodes.get(&inode).is_some_and(|it| it.holders.contains_key(&session));
+        is_held && !self.mutated.is(Mutant::ChangeUnnamed)
     }
 
     /// When the oldest parked request began.
@@ -582,6 +599,9 @@ impl Table {
                 is_in_the_way.then_some(*holder)
             };
             let holders: Vec<u64> = inode.holders.iter().filter_map(conflicts).collect();
+            if !holders.is_empty() {
+                self.note_contended(now_ns, touch.inode);
+            }
             for holder in holders {
                 self.recall(now_ns, holder, touch.inode);
             }
@@ -595,7 +615,8 @@ impl Table {
         if held.recall.is_none() {
             let Some(state) = self.sessions.get_mut(&session) else { return };
             state.recalls += 1;
-            let recall = Recall { inode: number, grant: held.grant, number: state.recalls };
+            let (grant, instance) = (held.grant, self.instance);
+            let recall = Recall { inode: number, grant, number: state.recalls, instance };
             held.recall = Some((recall, now_ns));
             self.recalled.insert((now_ns, session, number));
             self.outputs.push(Output::Recall(session, recall));
@@ -694,6 +715,7 @@ impl Table {
         let held = self.inodes.get(&cover.inode).and_then(|inode| inode.holders.get(&session));
         held.is_some_and(|held| held.caps.contains(cover.caps) && cover.grant >= held.since)
             || self.mutated.is(Mutant::NoFence)
+            || self.mutated.is(Mutant::NoBirth) && cover.grant == 0
     }
 
     /// Grants what a session may have on an inode, where that is still what it has seen.
@@ -721,19 +743,54 @@ impl Table {
         if is_refused {
             return None;
         }
+        if self.is_calm(now_ns, number) {
+            return None;
+        }
         if self.by_grant.len() >= self.settings.grants_max && !inode.holders.contains_key(&session)
         {
-            let oldest = self
-                .by_grant
-                .values()
-                .find(|(session, number)| self.inodes[number].holders[session].recall.is_none());
-            if let Some((holder, number)) = oldest.copied() {
-                self.recall(now_ns, holder, number);
-            }
+            self.make_room(now_ns);
             return None;
         }
         let caps = wanted.beside(self.held_by_others(number, session));
         self.give(session, number, caps, None)
+    }
+
+    /// Recalls the oldest grant if there are as many as there may be.
+    fn make_room(&mut self, now_ns: u64) {
+        if self.by_grant.len() < self.settings.grants_max {
+            return;
+        }
+        let Some((holder, number)) = self.by_grant.values().next().copied() else { return };
+        let asks = self.requests.values().any(|request| request.session == holder);
+        if self.is_silent(holder, now_ns) && !asks {
+            return self.end_session(holder);
+        }
+        let is_free =
+            |(session, number): &&(u64, u64)| self.inodes[number].holders[session].recall.is_none();
+        // Where so many are recalled, some are on their way.
+        let mut oldest = self.by_grant.values().take(RECALLED_MAX);
+        let (holder, number) = oldest.find(is_free).copied().unwrap_or((holder, number));
+        self.recall(now_ns, holder, number);
+    }
+
+    /// Whether an inode was recalled for another session so short a time ago that it is not granted.
+    fn is_calm(&self, now_ns: u64, number: u64) -> bool {
+        let recalled_ns = self.contended.get(&number);
+        recalled_ns.is_some_and(|at_ns| now_ns < at_ns + self.settings.calm_ns)
+    }
+
+    fn note_contended(&mut self, now_ns: u64, number: u64) {
+        self.contended.insert(number, now_ns);
+        self.contended_order.push_back((now_ns, number));
+        let is_over = |at_ns: u64, calm_ns: u64| now_ns >= at_ns + calm_ns;
+        while let Some((at_ns, number)) = self.contended_order.front().copied()
+            && (is_over(at_ns, self.settings.calm_ns) || self.contended_order.len() > CONTENDED_MAX)
+        {
+            self.contended_order.pop_front();
+            if self.contended.get(&number) == Some(&at_ns) {
+                self.contended.remove(&number);
+            }
+        }
     }
 
     /// Notes that a session holds something, `since` a grant of an instance before or from now on.
@@ -776,8 +833,13 @@ mod tests {
     use crate::Access;
 
     fn table() -> Table {
-        let settings =
-            TableSettings { lease_ns: 1000, sessions_max: 2, grants_max: 2, requests_max: 2 };
+        let settings = TableSettings {
+            lease_ns: 1000,
+            calm_ns: 0,
+            sessions_max: 2,
+            grants_max: 2,
+            requests_max: 2,
+        };
         Table::new(0, 1, settings, &BTreeMap::new())
     }
 
@@ -843,42 +905,99 @@ mod tests {
         let reader = table.begin_session(0).expect("there is room");
         let other = table.begin_session(0).expect("there is room");
         let wants = [(7, Caps::ATTR), (8, Caps::ATTR)];
+        let list = vec![Touch { inode: 1, access: Access::ReadEntries }];
         let change = vec![Touch { inode: 7, access: Access::ChangeAttributes }];
-        let since = table.begin_read();
-        table.begin(0, other, 1, change.clone()).expect("there is room");
         let granted = |grants: Vec<Grant>| grants.iter().map(|one| one.inode).collect::<Vec<_>>();
-        assert_eq!(granted(table.finish_read(0, reader.number, since, &wants)), [8], "it runs");
-        let during = table.begin_read();
-        table.finish(0, 1, &[]);
-        for began in [since, during] {
-            assert_eq!(granted(table.finish_read(0, reader.number, began, &wants)), [8]);
-        }
-        let behind = table.begin_read();
-        let grants = table.finish_read(0, reader.number, behind, &wants);
-        assert_eq!(granted(grants), [7, 8], "what it read is what there is");
+        table.begin(0, reader, 1, list.clone()).expect("there is room");
         table.begin(0, other, 2, change).expect("there is room");
-        assert!(!table.outputs().contains(&Output::Start(2)), "it waits for the holder");
-        let parked = table.begin_read();
-        assert_eq!(granted(table.finish_read(0, reader.number, parked, &wants)), [8]);
+        table.finish(0, 2, &[]);
+        assert_eq!(granted(table.finish(0, 1, &wants)), [8], "the other changed since it began");
+        table.begin(0, reader, 3, list).expect("there is room");
+        assert_eq!(granted(table.finish(0, 3, &wants)), [7, 8], "what it read is what there is");
     }
 
     #[test]
-    fn a_session_gives_everything_back_at_once() {
+    fn what_was_recalled_for_another_is_not_granted_for_a_while() {
+        let mut table = table();
+        table.settings.calm_ns = 100;
+        let holder = table.begin_session(0).expect("there is room");
+        let other = table.begin_session(0).expect("there is room");
+        let [Grant { number: grant, .. }] = read(&mut table, holder, 1, 7)[..] else {
+            panic!("granted")
+        };
+        let write = vec![Touch { inode: 7, access: Access::WriteData }];
+        table.begin(0, other, 2, write).expect("there is room");
+        table.release(0, holder, Release { inode: 7, grant }).expect("it is known");
+        assert_eq!(table.finish(50, 2, &[(7, Caps::WRITE)]), []);
+        let look = vec![Touch { inode: 7, access: Access::ReadData }];
+        for (now_ns, token, is_granted) in [(99, 3, false), (100, 4, true)] {
+            table.begin(now_ns, other, token, look.clone()).expect("there is room");
+            assert_eq!(table.finish(now_ns, token, &[(7, Caps::READ)]).len(), is_granted.into());
+        }
+    }
+
+    #[test]
+    fn a_session_that_is_gone_makes_room_for_grants() {
+        let mut table = table();
+        let gone = table.begin_session(0).expect("there is room");
+        read(&mut table, gone, 1, 7);
+        read(&mut table, gone, 2, 8);
+        let other = table.begin_session(1000).expect("there is room");
+        table
+            .begin(1000, other, 3, vec![Touch { inode: 9, access: Access::ReadData }])
+            .expect("there is room");
+        assert_eq!(table.finish(1000, 3, &[(9, Caps::READ)]), []);
+        assert_eq!(table.sizes(), (0, 0), "the silent session is ended");
+    }
+
+    fn made(sequence: u64, covers: Vec<Cover>, born: Option<(u64, Caps)>) -> Logged<()> {
+        Logged { sequence, covers, born, change: () }
+    }
+
+    #[test]
+    fn what_builds_on_a_refused_change_is_refused() {
+        let mut table = table();
+        let session = table.begin_session(0).expect("there is room");
+        let begin = vec![Touch { inode: 1, access: Access::ChangeEntries }];
+        table.begin(0, session, 1, begin).expect("there is room");
+        let [Grant { number: grant, .. }] = table.finish(0, 1, &[(1, Caps::DENTRIES_X)])[..] else {
+            panic!("granted")
+        };
+        let directory = Cover { inode: 1, caps: Caps::DENTRIES_X, grant };
+        let unheld = Cover { inode: 5, caps: Caps::WRITE, grant };
+        let born = |inode| Cover { inode, caps: Caps::WRITE, grant: 0 };
+        let changes = [
+            made(1, vec![directory], Some((7, Caps::WRITE))),
+            made(2, vec![born(7)], None),
+            made(3, vec![born(6)], None),
+            made(4, Vec::new(), None),
+            made(5, vec![directory, unheld], None),
+            made(6, vec![directory], Some((8, Caps::WRITE))),
+            made(7, vec![born(8)], None),
+            made(8, vec![born(7)], None),
+        ];
+        let may = table.begin_deferred(0, session, 2, &changes).expect("it is known");
+        assert_eq!(may, [true, true, false, false, false, false, false, true]);
+        let grants = table.finish_deferred(0, 2, &[(7, Caps::WRITE)]);
+        assert_eq!(grants.iter().map(|one| one.inode).collect::<Vec<_>>(), [7]);
+        // It goes on under the birth, and gets no second grant for one that it has reclaimed.
+        let may = table.begin_deferred(0, session, 3, &[made(9, vec![born(7)], None)]);
+        assert_eq!(may, Ok(vec![true]));
+        assert_eq!(table.finish_deferred(0, 3, &[(7, Caps::WRITE)]), []);
+    }
+
+    #[test]
+    fn a_parked_request_that_is_given_up_leaves_nothing() {
         let mut table = table();
         let holder = table.begin_session(0).expect("there is room");
         let other = table.begin_session(0).expect("there is room");
         read(&mut table, holder, 1, 7);
-        read(&mut table, holder, 2, 8);
-        let is_held = |table: &Table, inode| table.is_held_by_others(Some(other.number), inode);
-        assert!(is_held(&table, Some(7)) && is_held(&table, None) && !is_held(&table, Some(9)));
-        assert!(!table.is_held_by_others(Some(holder.number), None) && !table.is_idle());
-        let write = vec![Touch { inode: 7, access: Access::WriteData }];
-        table.begin(0, other, 3, write).expect("there is room");
-        table.outputs();
-        table.release_all(0, holder).expect("it is known");
-        assert_eq!(table.outputs(), [Output::Start(3)]);
-        assert!(table.is_running_on(3, &[7].into()) && !table.is_running_on(3, &[7, 8].into()));
-        assert!(table.is_idle() && !is_held(&table, None));
+        table
+            .begin(0, other, 2, vec![Touch { inode: 7, access: Access::WriteData }])
+            .expect("there is room");
+        assert_eq!(table.finish(0, 2, &[]), []);
+        table.end_session(holder.number);
+        assert_eq!(table.sizes(), (0, 0));
     }
 
     #[test]

@@ -7,13 +7,16 @@ use terrace_core::Random;
 use terrace_testkit::history::{Action, Answer, Event};
 
 use super::model::{
-    Ask, Body, Change, DIRECTORIES, Data, Ended, FILES, MS, NAMES, Op, Register, Tell,
+    Ask, Body, Change, DIRECTORIES, Data, Ended, Entry, FILES, MS, NAMES, Op, Register, TAGS, Tell,
+    file_caps,
 };
 use crate::mutant::Mutated;
-use crate::{Caps, Client, ClientSettings, Grant, LogSettings, Session};
+use crate::{Access, Caps, Client, ClientSettings, Grant, LogSettings, Session, Touch};
 
 const RETRY_NS: u64 = 150 * MS;
 const RENEW_NS: u64 = 200 * MS;
+/// Files that programs go on with.
+const KNOWN_MAX: usize = 4;
 
 /// What all clients did to each register, what came of it, and what was lost without a report.
 #[derive(Default)]
@@ -45,7 +48,7 @@ impl History {
 
     pub(super) fn tag(&mut self) -> u64 {
         self.last_tag += 1;
-        self.last_tag
+        TAGS + self.last_tag
     }
 
     fn id(&mut self) -> u64 {
@@ -61,27 +64,42 @@ impl History {
     /// Notes what a change that was lost made undone.
     fn undo(&mut self, deferred: &Deferred) {
         self.counts.lost += 1;
-        self.add(deferred.at, deferred.start, deferred.undo, None);
+        for (at, action) in &deferred.undo {
+            self.add(*at, deferred.start, *action, None);
+        }
     }
 
     fn note(&mut self, op: Op, start: u64, ended: Ended) {
         let answer = match ended {
-            Ended::Done => Some(Answer::Done),
+            Ended::Done | Ended::Replaced => Some(Answer::Done),
             Ended::Found(tag) => Some(Answer::Found(tag)),
+            Ended::Entry(entry, _) => Some(Answer::Found(entry.tag)),
             Ended::Missing => Some(Answer::Missing),
             Ended::Exists => Some(Answer::Exists),
-            Ended::Unknown | Ended::Lost => None,
+            Ended::LeadsTo(_) | Ended::Unknown | Ended::Lost => None,
         };
         self.counts.unknown += u64::from(ended == Ended::Unknown);
         match op {
-            Op::Lookup(at) => self.add(at, start, Action::Read, answer),
-            Op::Create(at, tag) => self.add(at, start, Action::Create(tag), answer),
+            Op::Lookup(at) => {
+                self.add(at, start, Action::Read, answer);
+                if let Ended::Entry(Entry { inode, .. }, Some(bytes)) = ended {
+                    let answer = Some(Answer::Found(bytes));
+                    self.add(Register(inode, 0), start, Action::Read, answer);
+                }
+            }
+            Op::Create(at, tag) => {
+                self.add(at, start, Action::Create(tag), answer);
+                if ended != Ended::Exists {
+                    self.add(Register(tag, 0), start, Action::Create(0), answer);
+                }
+            }
             Op::Remove(at) => self.add(at, start, Action::Delete, answer),
             Op::Rename(from, to, tag) => {
-                if ended != Ended::Exists {
-                    self.add(from, start, Action::Delete, answer);
+                self.add(from, start, Action::Delete, answer);
+                if matches!(ended, Ended::Replaced | Ended::Unknown) {
+                    self.add(to, start, Action::Write(tag), answer);
                 }
-                if ended != Ended::Missing {
+                if matches!(ended, Ended::Done | Ended::Unknown) {
                     self.add(to, start, Action::Create(tag), answer);
                 }
             }
@@ -94,16 +112,19 @@ impl History {
 
 /// A change that was acknowledged and is not with the server, as far as the client knows.
 struct Deferred {
-    at: Register,
+    /// The inodes that it changes.
+    inodes: Vec<u64>,
     start: u64,
-    undo: Action,
+    undo: Vec<(Register, Action)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Running {
     op: Op,
     start: u64,
     phase: Phase,
+    /// The files that it changes, as far as they are known.
+    files: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,9 +149,11 @@ enum State {
     Reclaiming(u64),
 }
 
+type Core = Client<Data, Change>;
+
 pub(super) struct Process {
     state: State,
-    core: Option<Client<Data, Change>>,
+    core: Option<Core>,
     programs: [Option<Running>; 2],
     /// Without an answer, by number.
     asked: BTreeMap<u64, Asked>,
@@ -146,6 +169,8 @@ pub(super) struct Process {
     pub(super) out: Vec<(Session, u64, Ask)>,
     /// The server instance that a reclaim is for.
     instance: u64,
+    /// Files that programs have found or made.
+    known: Vec<u64>,
 }
 
 impl Process {
@@ -158,7 +183,7 @@ impl Process {
         let mut process = Self {
             state: State::Active,
             core: None,
-            programs: [None; 2],
+            programs: [None, None],
             asked: BTreeMap::new(),
             flush: None,
             renewed_ns: 0,
@@ -168,6 +193,7 @@ impl Process {
             mutated,
             out: Vec::new(),
             instance: 0,
+            known: Vec::new(),
         };
         process.greet(now_ns, history);
         process
@@ -203,9 +229,9 @@ impl Process {
         random: &mut Random,
         history: &mut History,
     ) {
-        let op = choose(random, history);
+        let op = choose(random, history, &self.known);
         let start = history.now();
-        self.programs[program] = Some(Running { op, start, phase: Phase::New });
+        self.programs[program] = Some(Running { op, start, phase: Phase::New, files: Vec::new() });
         match self.answer(now_ns, op, start, history) {
             Some(ended) => {
                 history.counts.local += 1;
@@ -226,41 +252,95 @@ impl Process {
         }
         let core = self.core.as_mut()?;
         let both = Caps::DENTRIES | Caps::DENTRIES_X;
-        let (at, change, undo) = match op {
+        let entry = |core: &mut Core, at: Register, caps| {
+            Some(core.get(now_ns, at.0, caps)?.entries().get(&at.1).copied())
+        };
+        let name = |at: Register| (at.0, both);
+        let (under, change, undo) = match op {
             Op::Lookup(at) => {
-                let entries = core.get(now_ns, at.0, Caps::DENTRIES)?.entries();
-                return Some(entries.get(&at.1).map_or(Ended::Missing, |tag| Ended::Found(*tag)));
+                let Some(entry) = entry(core, at, Caps::DENTRIES)? else {
+                    return Some(Ended::Missing);
+                };
+                let file = core.get(now_ns, entry.inode, Caps::READ);
+                return Some(Ended::Entry(entry, file.map(Data::bytes)));
             }
             Op::Read(file) => {
                 return Some(Ended::Found(core.get(now_ns, file, Caps::READ)?.bytes()));
             }
             Op::Create(at, tag) => {
-                if core.get(now_ns, at.0, both)?.entries().contains_key(&at.1) {
+                if entry(core, at, both)?.is_some() {
                     return Some(Ended::Exists);
                 }
-                (at, Change::Create(at, tag), Action::Delete)
+                let undo = vec![(at, Action::Delete), (Register(tag, 0), Action::Delete)];
+                (vec![name(at)], Change::Create(at, tag, 0), undo)
             }
-            Op::Remove(at) => match core.get(now_ns, at.0, both)?.entries().get(&at.1) {
-                None => return Some(Ended::Missing),
-                Some(tag) => (at, Change::Remove(at), Action::Create(*tag)),
-            },
+            Op::Remove(at) => {
+                let Some(Entry { tag, inode }) = entry(core, at, both)? else {
+                    return Some(Ended::Missing);
+                };
+                let under = vec![name(at), (inode, Caps::WRITE)];
+                (under, Change::Remove(at, inode), vec![(at, Action::Create(tag))])
+            }
+            Op::Rename(from, to, tag) => {
+                let (old, replaced) = (entry(core, from, both)?, entry(core, to, both)?);
+                let Some(old) = old else { return Some(Ended::Missing) };
+                let mut under = vec![name(from), (old.inode, Caps::WRITE)];
+                under.extend((to.0 != from.0).then(|| name(to)));
+                under.extend(replaced.map(|replaced| (replaced.inode, Caps::WRITE)));
+                let moved = Entry { tag, inode: old.inode };
+                let back = replaced.map_or(Action::Delete, |replaced| Action::Write(replaced.tag));
+                let undo = vec![(from, Action::Create(old.tag)), (to, back)];
+                let replaced = replaced.map(|replaced| replaced.inode);
+                (under, Change::Rename(from, to, moved, replaced), undo)
+            }
             Op::Write(file, tag) => {
                 let before = core.get(now_ns, file, Caps::WRITE)?.bytes();
-                (Register(file, 0), Change::Write(file, tag), Action::Write(before))
+                let amended = core.amend(now_ns, (file, Caps::WRITE), |change, data, _| {
+                    let bytes = match change {
+                        Change::Create(_, _, bytes) | Change::Write(_, bytes) => bytes,
+                        _ => return None,
+                    };
+                    *bytes = tag;
+                    Change::Write(file, tag).apply(file, data);
+                    Some(3)
+                });
+                if amended.is_ok() {
+                    history.counts.deferred += 1;
+                    return Some(Ended::Done);
+                }
+                let undo = vec![(Register(file, 0), Action::Write(before))];
+                (vec![(file, Caps::WRITE)], Change::Write(file, tag), undo)
             }
-            Op::Rename(..) | Op::Fsync(_) => return None,
+            Op::Fsync(_) => return None,
         };
-        let caps = if matches!(op, Op::Write(..)) { Caps::WRITE } else { both };
-        let apply = |data: &mut Data| _ = data.apply(change);
-        let sequence = core.defer(now_ns, (at.0, caps), (change, 1), apply).ok()?;
-        self.deferred.insert(sequence, Deferred { at, start, undo });
+        let born = change.born().map(|(inode, data)| (inode, file_caps(), data));
+        let apply = |inode, data: &mut Data| _ = change.apply(inode, data);
+        let sequence = core.defer(now_ns, &under, (change, 1), born, apply).ok()?;
+        let made = change.born().map(|(inode, _)| inode);
+        let inodes = under.iter().map(|(inode, _)| *inode).chain(made).collect();
+        self.deferred.insert(sequence, Deferred { inodes, start, undo });
         history.counts.deferred += 1;
-        Some(Ended::Done)
+        let replaces = matches!(change, Change::Rename(.., Some(_)));
+        Some(if replaces { Ended::Replaced } else { Ended::Done })
     }
 
     fn end(&mut self, program: usize, ended: Ended, history: &mut History) {
         if let Some(running) = self.programs[program].take() {
+            self.note_known(running.op, ended);
             history.note(running.op, running.start, ended);
+        }
+    }
+
+    /// Notes a file that programs may use from now on.
+    fn note_known(&mut self, op: Op, ended: Ended) {
+        let file = match (op, ended) {
+            (_, Ended::Entry(entry, _)) => entry.inode,
+            (Op::Create(_, tag), Ended::Done) => tag,
+            _ => return,
+        };
+        self.known.push(file);
+        if self.known.len() > KNOWN_MAX {
+            self.known.remove(0);
         }
     }
 
@@ -273,7 +353,19 @@ impl Process {
             let Some(running) = &mut self.programs[program] else { continue };
             if running.phase == Phase::New {
                 let id = history.id();
-                core.begin(id, &running.op.touches());
+                let mut cached = |at: Register| {
+                    let entries = core.get(now_ns, at.0, Caps::DENTRIES)?.entries();
+                    entries.get(&at.1).map(|entry| entry.inode)
+                };
+                let changed = running.op.changes_files_of();
+                running.files.extend(changed.into_iter().filter_map(&mut cached));
+                let mut touches = running.op.touches(|_| None);
+                for file in &running.files {
+                    if !touches.iter().any(|touch| touch.inode == *file) {
+                        touches.push(Touch { inode: *file, access: Access::ChangeAttributes });
+                    }
+                }
+                core.begin(id, &touches);
                 running.phase = Phase::Begun(id);
             }
             let (Phase::Begun(id), op) = (running.phase, running.op) else { continue };
@@ -285,15 +377,16 @@ impl Process {
                 core.abandon(id);
                 let is_lost = core.take_loss(inode);
                 let losses = self.losses.remove(&inode).unwrap_or(0);
-                if !is_lost && losses > 0 {
+                if is_lost != (losses > 0) {
                     history.wrong =
-                        Some(format!("{losses} lost changes of {inode} are not reported"));
+                        Some(format!("{losses} lost changes of {inode}, reported: {is_lost}"));
                 }
                 self.end(program, if is_lost { Ended::Lost } else { Ended::Done }, history);
                 continue;
             }
-            let wants = if self.is_strict { Vec::new() } else { wants(op) };
-            self.ask(now_ns, id, Ask::Op(op, wants));
+            let is_cached = !self.is_strict;
+            let files = running.files.clone();
+            self.ask(now_ns, id, Ask::Op(op, is_cached, files));
         }
     }
 
@@ -363,9 +456,12 @@ impl Process {
     /// An inode for which the client would answer what the server does not have.
     pub(super) fn stale(&mut self, now_ns: u64, inodes: &BTreeMap<u64, Data>) -> Option<u64> {
         let core = self.core.as_mut().filter(|_| !matches!(self.state, State::Greeting(_)))?;
-        let is_stale =
-            |inode: &u64| core.known(now_ns, *inode).is_some_and(|known| known != &inodes[inode]);
-        inodes.keys().copied().find(is_stale)
+        let is_stale = |inode: &u64| {
+            let there = inodes.get(inode);
+            core.known(now_ns, *inode).is_some_and(|known| Some(known) != there)
+        };
+        let all: Vec<u64> = inodes.keys().copied().chain(self.known.iter().copied()).collect();
+        all.into_iter().find(is_stale)
     }
 
     pub(super) fn take(&mut self, now_ns: u64, tell: Tell, history: &mut History) {
@@ -428,28 +524,49 @@ impl Process {
                     grants.iter().map(|(grant, data)| (grant.number, data)).collect();
                 let granted: Vec<Grant> = grants.iter().map(|(grant, _)| *grant).collect();
                 let merge = |grant: &Grant, known: &mut Data| known.clone_from(data[&grant.number]);
-                core.expect("it has asked").finish(now_ns, id, recalls_sent, &granted, merge);
-                let is_its =
-                    |one: &Option<Running>| one.is_some_and(|one| one.phase == Phase::Sent(id));
+                let core = core.expect("it has asked");
+                let is_current = match ended {
+                    Ended::Entry(entry, _) => core.is_current(id, entry.inode),
+                    _ => true,
+                };
+                core.finish(now_ns, id, recalls_sent, &granted, merge);
+                let ended = match ended {
+                    Ended::Entry(entry, _) if !is_current => {
+                        let file = core.get(now_ns, entry.inode, Caps::READ);
+                        Ended::Entry(entry, file.map(Data::bytes))
+                    }
+                    ended => ended,
+                };
+                let is_its = |one: &Option<Running>| {
+                    one.as_ref().is_some_and(|one| one.phase == Phase::Sent(id))
+                };
                 let program = self.programs.iter().position(is_its);
-                self.end(program.expect("a program waits for it"), ended, history);
+                let program = program.expect("a program waits for it");
+                match (ended, &mut self.programs[program]) {
+                    (Ended::LeadsTo(file), Some(running)) => {
+                        running.files.push(file);
+                        running.phase = Phase::New;
+                    }
+                    _ => self.end(program, ended, history),
+                }
             }
-            Body::Flushed(are_applied) if self.flush == Some(id) => {
+            Body::Flushed(are_applied, grants) if self.flush == Some(id) => {
                 let core = core.expect("it has asked");
                 core.renew(now_ns, asked.first_ns, recalls_sent);
                 let sent: Vec<u64> = core.unanswered_flush().map_or(Vec::new(), |flush| {
                     flush.changes.iter().map(|logged| logged.sequence).collect()
                 });
                 let refused: Vec<u64> =
-                    core.flushed(&are_applied).iter().map(|logged| logged.sequence).collect();
+                    core.flushed(&are_applied, &grants).iter().map(|one| one.sequence).collect();
                 self.flush = None;
                 self.note_lost(refused.into_iter(), history);
                 sent.iter().for_each(|sequence| _ = self.deferred.remove(sequence));
             }
-            Body::Flushed(_) => {}
+            Body::Flushed(..) => {}
             Body::Renewed(recalls) => {
                 let core = core.expect("it has asked");
                 recalls.into_iter().for_each(|recall| core.recall(recall));
+                core.catch_up(core.session().instance, recalls_sent);
                 core.renew(now_ns, asked.first_ns, recalls_sent);
             }
             Body::UnknownSession(instance) => {
@@ -462,7 +579,7 @@ impl Process {
     fn take_unknown(&mut self, now_ns: u64, instance: u64, history: &mut History) {
         let Some(core) = self.core.as_mut() else { return };
         for running in &mut self.programs {
-            let Some(Running { op, phase, start }) = *running else { continue };
+            let Some(Running { op, phase, start, files }) = running.clone() else { continue };
             match phase {
                 Phase::Sent(id) if op.is_change() => {
                     core.abandon(id);
@@ -471,7 +588,7 @@ impl Process {
                 }
                 Phase::Sent(id) | Phase::Begun(id) => {
                     core.abandon(id);
-                    *running = Some(Running { op, start, phase: Phase::New });
+                    *running = Some(Running { op, start, phase: Phase::New, files });
                 }
                 Phase::New => {}
             }
@@ -493,7 +610,9 @@ impl Process {
     fn note_lost(&mut self, sequences: impl Iterator<Item = u64>, history: &mut History) {
         for sequence in sequences {
             if let Some(deferred) = self.deferred.remove(&sequence) {
-                *self.losses.entry(deferred.at.0).or_default() += 1;
+                for inode in &deferred.inodes {
+                    *self.losses.entry(*inode).or_default() += 1;
+                }
                 history.undo(&deferred);
             }
         }
@@ -501,25 +620,25 @@ impl Process {
 }
 
 fn settings() -> ClientSettings {
-    let log = LogSettings { changes_max: 6, bytes_max: 100, age_ns_max: 100 * MS, batch_max: 3 };
-    ClientSettings { lease_ns: 875 * MS, held_max: 3, log }
-}
-
-fn wants(op: Op) -> Vec<(u64, Caps)> {
-    let caps = match op {
-        Op::Lookup(_) => Caps::DENTRIES,
-        Op::Create(..) | Op::Remove(_) | Op::Rename(..) => Caps::DENTRIES | Caps::DENTRIES_X,
-        Op::Read(_) => Caps::READ,
-        _ => Caps::READ | Caps::WRITE,
+    let log = LogSettings {
+        changes_max: 6,
+        bytes_max: 100,
+        age_ns_max: 100 * MS,
+        batch_max: 3,
+        batch_bytes_max: 5,
     };
-    op.touches().into_iter().map(|touch| (touch.inode, caps)).collect()
+    ClientSettings { lease_ns: 875 * MS, held_max: 4, log }
 }
 
-fn choose(random: &mut Random, history: &mut History) -> Op {
+fn choose(random: &mut Random, history: &mut History, known: &[u64]) -> Op {
     let directory = |random: &mut Random| DIRECTORIES[random.below(2) as usize];
     let register =
         |random: &mut Random| Register(directory(random), random.below(NAMES.into()) as u8);
-    let file = FILES[random.below(2) as usize];
+    let file = match known {
+        [] => FILES[random.below(2) as usize],
+        _ if random.chance(0.4) => FILES[random.below(2) as usize],
+        _ => known[random.below(known.len() as u64) as usize],
+    };
     match random.below(20) {
         0..=4 => Op::Lookup(register(random)),
         5..=8 => Op::Create(register(random), history.tag()),

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::model::{Ask, Body, Durable, Ended, MS, Op, Tell, covers};
+use super::model::{Ask, Body, Change, Data, Durable, Ended, MS, Op, Tell};
 use crate::mutant::{Mutant, Mutated};
-use crate::{Caps, Cover, Logged, Output, Refusal, Release, Session, Table, TableSettings};
-
-use super::model::Change;
+use crate::{
+    Caps, Grant, Logged, Output, Refusal, Refused, Release, Session, Table, TableSettings,
+};
 
 /// Something that happens in the server later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(super) struct Server {
     replies: HashMap<(u64, u64), Option<(usize, Body)>>,
     /// A deferred change that was acknowledged, and whose client cannot have known what was there.
     pub(super) unfit: Option<Change>,
+    /// Whether there is no room for some deferred changes.
+    has_faults: bool,
     mutated: Mutated,
 }
 
@@ -39,12 +41,23 @@ struct Work {
 }
 
 enum Kind {
-    Op { op: Op, wants: Vec<(u64, Caps)>, read: Option<(Ended, Durably)> },
-    Flush { fresh: Vec<(Logged<Change>, bool)>, all: Vec<u64>, releases: Vec<Release> },
+    Op {
+        op: Op,
+        is_cached: bool,
+        named: Vec<u64>,
+        read: Option<(Ended, Durably)>,
+    },
+    Flush {
+        fresh: Vec<(Logged<Change>, bool)>,
+        all: Vec<u64>,
+        releases: Vec<Release>,
+        /// What was made.
+        made: Vec<(u64, Caps)>,
+    },
 }
 
 /// The inodes as a request found or left them.
-type Durably = Vec<(u64, super::model::Data)>;
+type Durably = Vec<(u64, Data)>;
 
 /// What an instance wants of the world.
 #[derive(Default)]
@@ -54,17 +67,28 @@ pub(super) struct Wanted {
 }
 
 pub(super) fn settings() -> TableSettings {
-    TableSettings { lease_ns: 1000 * MS, sessions_max: 8, grants_max: 6, requests_max: 100 }
+    TableSettings {
+        lease_ns: 1000 * MS,
+        calm_ns: 20 * MS,
+        sessions_max: 8,
+        grants_max: 9,
+        requests_max: 100,
+    }
 }
 
 impl Server {
     /// Starts the next instance.
-    pub(super) fn start(now_ns: u64, durable: &mut Durable, mutated: Mutated) -> Self {
+    pub(super) fn start(
+        now_ns: u64,
+        durable: &mut Durable,
+        has_faults: bool,
+        mutated: Mutated,
+    ) -> Self {
         durable.instances += 1;
         let mut table = Table::new(now_ns, durable.instances, settings(), &durable.remembered);
         table.mutated = mutated;
         let (work, replies) = (HashMap::new(), HashMap::new());
-        Self { table, last_token: 0, work, replies, unfit: None, mutated }
+        Self { table, last_token: 0, work, replies, unfit: None, has_faults, mutated }
     }
 
     /// Carries out a message of a client with this session, or 0, and this number.
@@ -109,26 +133,28 @@ impl Server {
                 }
                 None
             }
-            Ask::Op(op, wants) => match self.table.begin(now_ns, named, token, op.touches()) {
-                Ok(()) => {
-                    let kind = Kind::Op { op, wants, read: None };
-                    self.work.insert(token, Work { client, named, session, id, kind });
-                    self.replies.insert((session, id), None);
-                    None
+            Ask::Op(op, is_cached, named_file) => {
+                let touches = op.touches(|at| durable.file(at));
+                match self.table.begin(now_ns, named, token, touches) {
+                    Ok(()) => {
+                        let kind = Kind::Op { op, is_cached, named: named_file, read: None };
+                        self.work.insert(token, Work { client, named, session, id, kind });
+                        self.replies.insert((session, id), None);
+                        None
+                    }
+                    Err(refusal) => Some(Err(refusal)),
                 }
-                Err(refusal) => Some(Err(refusal)),
-            },
+            }
             Ask::Flush(changes, releases) => {
                 let decided = durable.decided.entry(session).or_default();
                 let last = if self.mutated.is(Mutant::NoSequence) { 0 } else { decided.last };
                 let fresh: Vec<_> =
                     changes.iter().filter(|one| one.sequence > last).cloned().collect();
-                let covers: Vec<Cover> = covers(&fresh);
-                match self.table.begin_deferred(now_ns, named, token, &covers) {
+                match self.table.begin_deferred(now_ns, named, token, &fresh) {
                     Ok(may_apply) => {
                         let all = changes.iter().map(|one| one.sequence).collect();
                         let fresh = fresh.into_iter().zip(may_apply).collect();
-                        let kind = Kind::Flush { fresh, all, releases };
+                        let kind = Kind::Flush { fresh, all, releases, made: Vec::new() };
                         self.work.insert(token, Work { client, named, session, id, kind });
                         self.replies.insert((session, id), None);
                         wanted.steps.push(Step::Commit(token));
@@ -182,8 +208,9 @@ impl Server {
         let mut wanted = Wanted::default();
         match step {
             Step::Commit(token) => {
-                self.commit(durable, token);
-                wanted.steps.push(Step::Finish(token));
+                if self.commit(now_ns, durable, token) {
+                    wanted.steps.push(Step::Finish(token));
+                }
             }
             Step::Finish(token) => self.finish(now_ns, durable, token, &mut wanted),
         }
@@ -191,31 +218,70 @@ impl Server {
         wanted
     }
 
-    fn commit(&mut self, durable: &mut Durable, token: u64) {
-        let Some(work) = self.work.get_mut(&token) else { return };
+    /// Whether it is carried out; else it begins again.
+    fn commit(&mut self, now_ns: u64, durable: &mut Durable, token: u64) -> bool {
+        let Some(work) = self.work.get_mut(&token) else { return false };
         match &mut work.kind {
-            Kind::Op { op, read, .. } => {
+            Kind::Op { op, read, named, .. } => {
+                let mut changed =
+                    op.changes_files_of().into_iter().filter_map(|at| durable.file(at));
+                let is_unnamed = |file: &u64| {
+                    !named.contains(file) && self.table.is_held_by(work.session, *file)
+                };
+                if let Some(file) = changed.find(is_unnamed) {
+                    *read = Some((Ended::LeadsTo(file), Vec::new()));
+                    return true;
+                }
+                // Names may lead elsewhere by now.
+                let touches = op.touches(|at| durable.file(at));
+                let inodes = touches.iter().map(|touch| touch.inode).collect();
+                if !self.table.is_running_on(token, &inodes) {
+                    self.table.finish(now_ns, token, &[]);
+                    self.last_token += 1;
+                    let work = self.work.remove(&token).expect("found above");
+                    let begun = self.table.begin(now_ns, work.named, self.last_token, touches);
+                    match begun {
+                        Ok(()) => _ = self.work.insert(self.last_token, work),
+                        // The client asks again.
+                        Err(_) => _ = self.replies.remove(&(work.session, work.id)),
+                    }
+                    return false;
+                }
                 let ended = op.carry_out(&mut durable.inodes);
-                let touches = op.touches();
-                let of = |inode: u64| (inode, durable.inodes[&inode].clone());
-                *read = Some((ended, touches.iter().map(|touch| of(touch.inode)).collect()));
+                let made = match (*op, ended) {
+                    (Op::Create(_, tag), Ended::Done) => Some(tag),
+                    _ => None,
+                };
+                let of = |inode: u64| Some((inode, durable.inodes.get(&inode)?.clone()));
+                *read = Some((ended, inodes.into_iter().chain(made).filter_map(of).collect()));
             }
-            Kind::Flush { fresh, .. } => {
-                let decided = durable.decided.entry(work.session).or_default();
+            Kind::Flush { fresh, made, .. } => {
+                let mut refused = Refused::default();
                 for (logged, may_apply) in fresh {
+                    let decided = durable.decided.entry(work.session).or_default();
                     // A copy of the message may have come first.
                     if logged.sequence <= decided.last && !self.mutated.is(Mutant::NoSequence) {
                         continue;
                     }
-                    let inode = durable.inodes.get_mut(&logged.cover.inode).expect("it is there");
-                    if *may_apply && !inode.apply(logged.change) {
+                    // There is no room, now and then.
+                    let has_room =
+                        !self.has_faults || !(logged.sequence + work.session).is_multiple_of(23);
+                    let builds_on_refused =
+                        refused.concerns(logged) && !self.mutated.is(Mutant::BuildOnRefused);
+                    let is_applied = *may_apply && has_room && !builds_on_refused;
+                    decided.last = decided.last.max(logged.sequence);
+                    decided.are_applied.insert(logged.sequence, is_applied);
+                    if !is_applied {
+                        refused.note(logged);
+                    } else if durable.apply(logged) {
+                        made.extend(logged.born);
+                    } else {
                         self.unfit = Some(logged.change);
                     }
-                    decided.last = decided.last.max(logged.sequence);
-                    decided.are_applied.insert(logged.sequence, *may_apply);
                 }
             }
         }
+        true
     }
 
     fn finish(&mut self, now_ns: u64, durable: &Durable, token: u64, wanted: &mut Wanted) {
@@ -223,22 +289,29 @@ impl Server {
             return;
         };
         let body = match kind {
-            Kind::Op { wants, read, .. } => {
-                let grants = self.table.finish(now_ns, token, &wants);
+            Kind::Op { op, is_cached, read, .. } => {
                 let (ended, inodes) = read.expect("it is committed");
-                let with_data = |grant: crate::Grant| {
+                let wants: Vec<_> = inodes
+                    .iter()
+                    .map(|(inode, _)| *inode)
+                    .filter(|_| is_cached)
+                    .map(|inode| (inode, op.wants(inode)))
+                    .collect();
+                let grants = self.table.finish(now_ns, token, &wants);
+                let with_data = |grant: Grant| {
                     let of = inodes.iter().find(|(inode, _)| *inode == grant.inode);
-                    (grant, of.expect("only what is touched is granted").1.clone())
+                    (grant, of.expect("only what was read is granted").1.clone())
                 };
                 Body::Ended(ended, grants.into_iter().map(with_data).collect())
             }
-            Kind::Flush { all, releases, .. } => {
-                self.table.finish(now_ns, token, &[]);
+            Kind::Flush { all, releases, made, .. } => {
+                let grants = self.table.finish_deferred(now_ns, token, &made);
                 for release in releases {
                     _ = self.table.release(now_ns, named, release);
                 }
                 let decided = &durable.decided[&session].are_applied;
-                Body::Flushed(all.iter().map(|sequence| decided[sequence]).collect())
+                let are_applied = all.iter().map(|sequence| decided[sequence]).collect();
+                Body::Flushed(are_applied, grants)
             }
         };
         self.replies.insert((session, id), Some((client, body.clone())));

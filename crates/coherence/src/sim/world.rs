@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three clients, a server and the network between them, in virtual time: everything follows from the seed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use terrace_core::Random;
 use terrace_testkit::history::{Action, Answer, is_linearizable};
@@ -17,6 +17,8 @@ const CLIENTS: usize = 3;
 const CONNECTIONS: u64 = 2;
 /// The slowest transaction.
 const SLOW_MS: u64 = 1_200;
+/// On a good network no request is parked for longer.
+const PARKED_MS_MAX: u64 = 150;
 /// Until then programs and faults go on.
 const BUSY_NS: u64 = 6_000 * MS;
 /// Then everything must end within this time.
@@ -217,8 +219,12 @@ impl World {
                 let (now_ns, durable) = (self.server_clock.at(self.now_ns), &mut self.durable);
                 let Some(server) = &mut self.server else { return };
                 let wanted = server.tick(now_ns, durable);
-                // One lease for the grace period, one for what was reclaimed in it, and a slow transaction.
-                let bound_ns = 2 * settings().lease_ns + (SLOW_MS + 100) * MS;
+                let bound_ns = match self.has_faults {
+                    // One lease for the grace period, one for what was reclaimed in it, and a slow transaction.
+                    true => 2 * settings().lease_ns + (SLOW_MS + 100) * MS,
+                    // A recall, what the holder had sent before it, what it has to send, and transactions.
+                    false => PARKED_MS_MAX * MS,
+                };
                 if server.table.oldest_parked_ns().is_some_and(|begun| now_ns > begun + bound_ns) {
                     self.history.wrong = Some("a request is parked for too long".into());
                 }
@@ -250,7 +256,8 @@ impl World {
             Event::Mend(client) => self.hosts[client].life += 1,
             Event::Start => {
                 let now_ns = self.server_clock.at(self.now_ns);
-                self.server = Some(Server::start(now_ns, &mut self.durable, self.mutated));
+                let (durable, has_faults) = (&mut self.durable, self.has_faults);
+                self.server = Some(Server::start(now_ns, durable, has_faults, self.mutated));
             }
         }
     }
@@ -397,20 +404,28 @@ impl World {
 
     fn check(&mut self) -> Result<Counts, String> {
         let start = self.history.now();
+        let there: BTreeSet<u64> = self.durable.inodes.keys().copied().collect();
         for (inode, data) in std::mem::take(&mut self.durable.inodes) {
             match data {
-                Data::Bytes(tag) => {
+                Data::File(tag, _) => {
                     let at = Register(inode, 0);
                     self.history.add(at, start, Action::Read, Some(Answer::Found(tag)));
                 }
                 Data::Entries(entries) => {
                     for name in 0..super::model::NAMES {
+                        let found = entries.get(&name);
                         let answer =
-                            entries.get(&name).map_or(Answer::Missing, |tag| Answer::Found(*tag));
+                            found.map_or(Answer::Missing, |entry| Answer::Found(entry.tag));
                         self.history.add(Register(inode, name), start, Action::Read, Some(answer));
                     }
                 }
             }
+        }
+        let of_files = |at: &Register| at.0 >= super::model::TAGS;
+        let files: BTreeSet<Register> =
+            self.history.events.iter().map(|one| one.0).filter(of_files).collect();
+        for at in files.into_iter().filter(|at| !there.contains(&at.0)) {
+            self.history.add(at, start, Action::Read, Some(Answer::Missing));
         }
         let mut by_register: BTreeMap<Register, Vec<_>> = BTreeMap::new();
         for (at, event) in std::mem::take(&mut self.history.events) {
