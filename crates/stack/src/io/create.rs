@@ -37,6 +37,13 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// Why its segment is not where the placer wanted it, where that is so.
+    pub(crate) fn history(&self, shared: &Shared) -> Option<Vec<u8>> {
+        let tier = self.site.place.tier;
+        let spilled = |wanted| crate::migrate::history::spilled(shared, wanted, tier, self.level);
+        self.spilled_from.map(spilled)
+    }
+
     fn has_bytes(&self) -> bool {
         self.record.segments[0].length_bytes > 0
     }
@@ -318,13 +325,7 @@ impl Shared {
         let mut writes: Vec<_> =
             drafts.iter().map(|(key, draft)| Write::Put(key, &draft.record)).collect();
         for (_, draft) in drafts {
-            if let Some(wanted) = draft.spilled_from {
-                let history = crate::migrate::history::spilled(
-                    self,
-                    wanted,
-                    draft.site.place.tier,
-                    draft.level,
-                );
+            if let Some(history) = draft.history(self) {
                 writes.push(Write::History(draft.record.object_id, 0, Some(history)));
             }
         }

@@ -6,7 +6,8 @@
 //! synced first; then the marks are written, that of the first file last; then one commit removes the
 //! old record with its files, puts the new one, and removes the rows of garbage.
 //!
-//! Locks: the claim of the key, then `changes` of the draft, then `changes` of the old object.
+//! Locks: the claim of the key, then `changes` of the draft, then `changes` of the old object; the list
+//! of drafts last.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::io::object::StackObject;
 use crate::memory::entries::{Claim, Opened};
 use crate::memory::entry::{Entry, Segment};
 use crate::shared::Shared;
+use crate::shared::drafts::Unpublished;
 
 /// A draft of a stack; discarded when it is dropped unpublished.
 pub(crate) struct StackDraft {
@@ -73,9 +75,11 @@ impl Shared {
             self.discard(key, &draft);
             return Err(error.with("key", key));
         }
+        let histories = draft.history(self).map(|history| (0, history)).into_iter().collect();
         let (entry, created) = self.appear(key, draft);
         self.post_first_open(&entry, created);
-        crate::lock(&self.drafts).insert(entry.object_id, Arc::clone(&entry));
+        let unpublished = Unpublished { entry: Arc::clone(&entry), histories };
+        crate::lock(&self.drafts).insert(entry.object_id, unpublished);
         let opened = Opened(Arc::clone(&entry));
         // The publication makes durable what is to be: no write need do that by itself.
         let level = level.min(Persistency::Process);
@@ -91,7 +95,7 @@ impl Shared {
     /// was done.
     pub(crate) fn discard_draft(&self, entry: &Arc<Entry>) {
         let known = crate::lock(&self.drafts).remove(&entry.object_id);
-        if known.is_some_and(|entry| entry.is_draft())
+        if known.is_some_and(|draft| draft.entry.is_draft())
             && let Err(error) = self.supersede(entry, Vec::new(), "delete.catalog")
         {
             tracing::debug!(key = %entry.key, %error, "the next opening deletes a draft");
@@ -100,8 +104,37 @@ impl Shared {
 
     /// Discards all drafts, because the store closes.
     pub(crate) fn discard_drafts(&self) {
-        let all: Vec<_> = crate::lock(&self.drafts).values().cloned().collect();
+        let entry = |draft: &Unpublished| Arc::clone(&draft.entry);
+        let all: Vec<_> = crate::lock(&self.drafts).values().map(entry).collect();
         all.iter().for_each(|entry| self.discard_draft(entry));
+    }
+
+    /// The history of a segment, also of a draft's; the caller holds `entry.changes`.
+    pub(crate) fn history_of(&self, entry: &Entry, segment: u32) -> Result<Option<Vec<u8>>> {
+        if !entry.is_draft() {
+            return self.catalog.history(entry.object_id, segment);
+        }
+        let drafts = crate::lock(&self.drafts);
+        let draft = drafts.get(&entry.object_id);
+        Ok(draft.and_then(|draft| draft.histories.get(&segment)).cloned())
+    }
+
+    /// Keeps the history of a segment of a draft until the draft is published; the caller holds
+    /// `entry.changes`.
+    pub(crate) fn keep_history(&self, entry: &Entry, segment: u32, history: Vec<u8>) {
+        if let Some(draft) = crate::lock(&self.drafts).get_mut(&entry.object_id) {
+            draft.histories.insert(segment, history);
+        }
+    }
+
+    /// The histories of all segments of a draft; the caller holds `entry.changes`.
+    fn histories_of(&self, entry: &Entry) -> Vec<(u32, Vec<u8>)> {
+        let drafts = crate::lock(&self.drafts);
+        let histories = drafts.get(&entry.object_id).map(|draft| draft.histories.clone());
+        // What was cut off meanwhile has none.
+        let segments = entry.segments.load();
+        let is_there = |number| segments.iter().any(|one| one.number == number);
+        histories.into_iter().flatten().filter(|(number, _)| is_there(*number)).collect()
     }
 
     /// Makes the key of a draft name it; returns the label of what it replaced.
@@ -210,6 +243,14 @@ impl Shared {
         let rows: Vec<GarbageRow> = draft.garbage().collect();
         let mut writes = vec![Write::Put(&entry.key, &record)];
         writes.extend(rows.iter().map(Write::GarbageGone));
+        let histories = self.histories_of(entry);
+        let history = |bytes: bool| {
+            let id = entry.object_id;
+            move |(number, history): &(u32, Vec<u8>)| {
+                Write::History(id, *number, bytes.then(|| history.clone()))
+            }
+        };
+        writes.extend(histories.iter().map(history(true)));
         let switched = match old {
             Some(old) => self.supersede(old, writes, "publish.catalog"),
             None => {
@@ -220,6 +261,7 @@ impl Shared {
         switched.inspect(|_| entry.mark_published()).inspect_err(|_| {
             // It may have been written all the same. What replaced the old object was taken back.
             let mut back = vec![Write::Put(&entry.key, &draft)];
+            back.extend(histories.iter().map(history(false)));
             if old.is_none() {
                 back.insert(0, Write::Remove(&entry.key, &record));
             }

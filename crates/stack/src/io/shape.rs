@@ -254,16 +254,18 @@ impl Shared {
         let mut records: Vec<_> = now.chain([record.clone()]).collect();
         records.sort_by_key(|record| record.start_bytes);
         let to = site.place.tier;
-        // A crash deletes the files of a draft, but no history.
         let spilled_from = outgrown.or((to != wanted).then_some(wanted));
-        let history = spilled_from.filter(|_| !entry.is_draft()).map(|wanted| {
-            let history = crate::migrate::history::spilled(self, wanted, to, level);
-            Write::History(entry.object_id, number, Some(history))
-        });
+        let spilled = |wanted| crate::migrate::history::spilled(self, wanted, to, level);
+        let mut history = spilled_from.map(spilled);
+        let of_draft = history.take_if(|_| entry.is_draft());
+        let history = history.map(|it| Write::History(entry.object_id, number, Some(it)));
         if let Err(error) = self.commit_grown(entry, &site, &entry.record(records), history) {
             let unwritten = Write::History(entry.object_id, number, None);
             self.take_back(entry, number, site, None, unwritten);
             return Err(error);
+        }
+        if let Some(history) = of_draft {
+            self.keep_history(entry, number, history);
         }
         let new = self.new_segment(entry.object_id, &record, limit, Arc::clone(&site));
         let segment = Arc::new(new);
@@ -472,13 +474,12 @@ impl Shared {
             bytes: 0,
         };
         let mut accounted = crate::lock(&segment.accounted);
-        let past = self.catalog.history(entry.object_id, segment.number)?;
+        let past = self.history_of(entry, segment.number)?;
         let history = crate::migrate::history::relocated(self, past.as_deref(), (full, next));
-        let writes = [
-            Write::Put(&entry.key, &record),
-            Write::Garbage(row.clone()),
-            Write::History(entry.object_id, segment.number, Some(history)),
-        ];
+        let mut writes = vec![Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
+        if !entry.is_draft() {
+            writes.push(Write::History(entry.object_id, segment.number, Some(history.clone())));
+        }
         let commit = || {
             self.backend(&site).sync()?;
             let ticket = self.catalog.commit(&writes)?;
@@ -488,12 +489,16 @@ impl Shared {
             }
         };
         if let Err(error) = commit() {
-            let unwritten = Write::History(entry.object_id, segment.number, past);
+            let unwritten =
+                Write::History(entry.object_id, segment.number, past.filter(|_| !entry.is_draft()));
             if !self.take_back(entry, segment.number, site, Some(&row), unwritten) {
                 // After a crash the catalog could name the new file while bytes go to the old.
                 self.is_broken.store(true, Ordering::Release);
             }
             return Err(error);
+        }
+        if entry.is_draft() {
+            self.keep_history(entry, segment.number, history);
         }
         segment.location.publish(Arc::new(next_location));
         let from = self.tier(full);

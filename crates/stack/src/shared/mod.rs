@@ -7,6 +7,7 @@
 
 pub(crate) mod benefits;
 pub(crate) mod desk;
+pub(crate) mod drafts;
 pub(crate) mod drains;
 pub(crate) mod drops;
 pub(crate) mod moves;
@@ -30,6 +31,7 @@ use terrace_core::{
 
 use self::benefits::Benefits;
 use self::desk::Desk;
+use self::drafts::Unpublished;
 use self::drains::Drains;
 use self::drops::Drops;
 use self::moves::Mover;
@@ -88,7 +90,7 @@ pub(crate) struct Shared {
     /// What has room promised behind its end.
     pub(crate) promises: Promises,
     /// Drafts that were neither published nor discarded, by number.
-    pub(crate) drafts: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    pub(crate) drafts: Mutex<BTreeMap<u64, Unpublished>>,
     /// For operations with atomicity; no others take one.
     pub(crate) turns: Turns,
     pub(crate) slots: Slots,

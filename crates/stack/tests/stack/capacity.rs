@@ -14,7 +14,7 @@ use crate::common::world::{
 use terrace_core::{
     Backend, BackendExt, End, Error, ErrorKind, Key, Kv, ObjectExt, Open, Persistency, TierIndex,
 };
-use terrace_stack::report::HistoryReport;
+use terrace_stack::report::{HistoryReport, SegmentReport};
 use terrace_stack::{MoveKind, Stack};
 use terrace_testkit::{KvLayer, Layered};
 
@@ -535,6 +535,56 @@ fn an_empty_object_whose_tier_fills_up_goes_elsewhere_and_tells_why() {
     let why = "fast was full".into();
     assert_eq!(told(spilled), ("spilled".into(), Some("fast".into()), "slow".into(), why));
     assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_draft_that_does_not_come_to_its_tier_tells_why() {
+    // The tier is full before the draft is made, before its first byte, or before the rest of them.
+    for (has_old, is_full_before, first) in [
+        (false, true, 0),
+        (true, true, 0),
+        (false, false, 0),
+        (true, false, 0),
+        (false, false, 10_000),
+        (true, false, 10_000),
+    ] {
+        let world = small(50_000, ROOMY);
+        let stack = world.create();
+        let name = key("drafted");
+        if has_old {
+            put(&stack, &name, &[1; 100]);
+        }
+        let fill = || put(&stack, &key("filler"), &vec![2; 49_500 - first]);
+        if is_full_before {
+            fill();
+        }
+        let draft = stack.draft(&name, &Open::create()).expect("begins");
+        draft.object().write(0, &vec![3; first]).expect("writes");
+        if !is_full_before {
+            fill();
+        }
+        draft.object().write(first as u64, &vec![3; 20_000 - first]).expect("goes on elsewhere");
+        draft.publish().expect("publishes");
+        drop(draft);
+        let histories = |stack: &Stack| {
+            let segments = stack.explain(&name).expect("exists").segments;
+            let history = |segment: SegmentReport| {
+                let past = segment.history.last().expect("has a history");
+                let is_spilled = past.what == "spilled" && past.reason == "fast was full";
+                assert_eq!(is_spilled, segment.tier == "slow", "{segment:?}");
+                segment.tier
+            };
+            segments.into_iter().map(history).collect::<Vec<_>>()
+        };
+        let expected: &[_] = if first > 0 { &["fast", "slow"] } else { &["slow"] };
+        assert_eq!(histories(&stack), expected);
+        assert_eq!(stack.read_all(&name).expect("reads"), [3; 20_000]);
+        assert_sound(&world, &stack);
+        stack.close().expect("closes");
+        drop(stack);
+        let stack = world.open();
+        assert_eq!(histories(&stack), expected, "as before the store was closed");
+    }
 }
 
 #[test]

@@ -719,14 +719,20 @@ fn promised_storage_never_goes_to_a_weaker_tier() {
         promise_nothing(parts);
         parts.tactics = Some(shared.tactics("scripted"));
     });
-    for (persistency, tier) in [
+    let levels = [
         (Persistency::None, "memory"),
         (Persistency::Process, "fast"),
         (Persistency::Storage, "disk"),
-    ] {
-        let name = key(persistency.word());
+    ];
+    for ((persistency, tier), is_put) in levels.into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
+        let name = key(&format!("{} {is_put}", persistency.word()));
         let how = Open::create_new().with_semantics(Semantics::at_level(persistency));
-        stack.open(&name, &how).expect("creates").write(0, &[1; 100]).expect("writes");
+        if is_put {
+            stack.put(&name, &[1; 100], &how).expect("puts");
+        } else {
+            stack.open(&name, &how).expect("creates").write(0, &[1; 100]).expect("writes");
+        }
         let report = stack.explain(&name).expect("exists");
         assert_eq!(report.segments[0].tier, tier, "the placer asked for memory");
         let [past] = report.segments[0].history.as_slice() else { panic!("{report:?}") };
