@@ -19,6 +19,8 @@ pub struct BackendEntry {
     pub persistency: Persistency,
     /// Whether [`Place::path`] must be given; otherwise it must not.
     pub needs_path: bool,
+    /// Whether what was written can be read; one for measurements may keep sizes alone.
+    pub keeps_bytes: bool,
     open: fn(&Place<'_>) -> Result<Arc<dyn Backend>>,
 }
 
@@ -40,6 +42,7 @@ pub const BACKENDS: &[BackendEntry] = &[
         summary: "files in a directory of a local file system",
         persistency: Persistency::Storage,
         needs_path: true,
+        keeps_bytes: true,
         open: open_file,
     },
     BackendEntry {
@@ -47,6 +50,7 @@ pub const BACKENDS: &[BackendEntry] = &[
         summary: "main memory: gone with the process",
         persistency: Persistency::None,
         needs_path: false,
+        keeps_bytes: true,
         open: |place| Ok(Arc::new(Memory::new(place.capacity_bytes))),
     },
     BackendEntry {
@@ -54,6 +58,7 @@ pub const BACKENDS: &[BackendEntry] = &[
         summary: "keeps sizes and forgets bytes, for measurements",
         persistency: Persistency::None,
         needs_path: false,
+        keeps_bytes: false,
         open: |place| Ok(Arc::new(Null::new(place.capacity_bytes))),
     },
 ];

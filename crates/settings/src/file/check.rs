@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use terrace_backends::kv::ENGINES;
-use terrace_backends::{BACKENDS, SERVICES};
+use terrace_backends::{BACKENDS, BackendEntry, SERVICES};
 use terrace_core::{Persistency, Result, TierView, View};
 use terrace_policies::POLICIES;
 
@@ -64,9 +64,9 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
             );
             return Err(section.wrong(key, reason));
         }
-        if tier.is_framed() && backend.name == "null" {
+        if tier.is_framed() && !backend.keeps_bytes {
             let key = if tier.compress.is_some() { "compress" } else { "encrypt" };
-            let reason = format!("a null tier keeps no bytes; no `{key}` is expected");
+            let reason = format!("a {} tier keeps no bytes; no `{key}` is expected", backend.name);
             return Err(section.wrong(key, reason));
         }
         match (&tier.path, backend.needs_path) {
@@ -90,13 +90,17 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
 
 /// Superseded objects can be kept where an object is never changed, and outlives the process.
 fn check_keeping(tier: &TierSettings, section: &Section<'_>) -> Result<()> {
+    let ends_with_its_process = |entry: &&BackendEntry| {
+        entry.name == tier.backend && entry.persistency == Persistency::None
+    };
     let reason = if tier.keep_deleted.is_none() {
         return Ok(());
     } else if !tier.is_whole() {
         "`keep_deleted` needs a tier that takes whole objects: one in a bucket (`bucket`) or on a `service`, \
          or one that is compressed or encrypted; here files are changed in place, so that earlier values do not exist"
-    } else if tier.backend == "memory" {
-        "a memory tier is gone with its process; no `keep_deleted` is expected"
+            .into()
+    } else if let Some(backend) = BACKENDS.iter().find(ends_with_its_process) {
+        format!("a {} tier is gone with its process; no `keep_deleted` is expected", backend.name)
     } else {
         return Ok(());
     };
