@@ -299,7 +299,7 @@ fuzz:
 	tools/fuzz.sh $(FUZZ_TARGETS)
 
 soak: setup-test
-	tools/soak.py --minutes $(SOAK_MINUTES)
+	TERRACE_PYTHON=$(PYTHON)/python tools/soak.py --minutes $(SOAK_MINUTES)
 
 test-arm64: setup-test
 	@tools/setup.sh --arm64

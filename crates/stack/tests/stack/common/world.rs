@@ -462,9 +462,10 @@ fn compare_with_media(
                 && identity.role == Role::Primary
                 && (identity.generation == segment.generation
                     || tier.writes == "whole" && identity.generation > segment.generation);
-            // No more than what is promised is behind its end, but for the rest of a page.
+            // No more than what is promised is behind its end, but for the rest of a page. What is packed has a
+            // head and no room, also where it is empty.
             let reach_bytes = (segment.size_bytes + segment.promised_bytes).next_multiple_of(4096);
-            let has_room = is_unused && file.allocated_bytes > reach_bytes;
+            let has_room = is_unused && !tier.packed && file.allocated_bytes > reach_bytes;
             let is_long = tier.packed || file.length_bytes == segment.size_bytes;
             if !is_right || !is_long || has_room {
                 return Err(format!("{place}: {segment:?} is stored as {file:?}"));
