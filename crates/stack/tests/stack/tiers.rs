@@ -9,8 +9,8 @@ use crate::common::hooked::{Call, Verdict};
 use crate::common::pattern::stamped;
 use crate::common::restless::restless;
 use crate::common::world::{
-    ROOMY, World, assert_sound, cutting, eventually, in_parallel, key, migrate, promise_nothing,
-    put,
+    LONG, ROOMY, World, assert_sound, cutting, eventually, in_parallel, key, migrate, open_durable,
+    promise_nothing, put,
 };
 use terrace_core::{
     Access, Backend, BackendExt, ErrorKind, ObjectExt, Open, Persistency, Result, Semantics,
@@ -158,6 +158,38 @@ fn a_drained_tier_takes_nothing_new() {
     assert_eq!(drain_of(&stack, "fast"), None);
     put(&stack, &key("b"), &[1; 100]);
     assert_eq!(tier_of(&stack, "b"), "fast");
+    assert_sound(&world, &stack);
+}
+
+/// The new end needs a segment, and no tier takes one.
+#[test]
+fn a_cut_into_a_hole_that_finds_no_tier_changes_nothing() {
+    let world = World::with(&[
+        ("memory", ROOMY, Persistency::None),
+        ("fast", ROOMY, Persistency::Storage),
+        ("slow", ROOMY, Persistency::Storage),
+    ]);
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(20_000)));
+    let name = key("holed");
+    put(&stack, &name, &[1; 1000]);
+    let object = open_durable(&stack, &name).expect("opens");
+    object.write(45_000, &[2; 5000]).expect("leaves a hole");
+    for tier in ["fast", "slow"] {
+        stack.drain_tier(tier).expect("the memory is left");
+    }
+    assert!(stack.wait_idle(LONG), "{:?}", stack.moves());
+    let mut model = vec![0; 50_000];
+    model[..1000].fill(1);
+    model[45_000..].fill(2);
+    let error = object.set_len(33_343).expect_err("there is no tier for the end");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert_eq!(stack.read_all(&name).expect("reads"), model);
+    assert_eq!(object.stat().expect("is there").size_bytes, 50_000);
+    stack.undrain_tier("slow").expect("ends");
+    object.set_len(33_343).expect("cuts");
+    drop(object);
+    model.truncate(33_343);
+    assert_eq!(stack.read_all(&name).expect("reads"), model);
     assert_sound(&world, &stack);
 }
 

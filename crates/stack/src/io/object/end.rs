@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where an object ends, and the room behind that: it grows, is cut, and is promised more.
 
+use std::error::Error as _;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{Error, ErrorKind, Object, Result};
@@ -10,6 +12,7 @@ use super::StackObject;
 use super::write::{Again, Reach, Sent};
 use crate::memory::entry::Segment;
 use crate::memory::sparse;
+use crate::memory::usage::QuotaExceeded;
 use crate::room::reserve::allocate_behind;
 use crate::shared::promises::Promised;
 
@@ -40,9 +43,33 @@ impl StackObject {
 
     /// Grows the object to `bytes`; the growth reads as zeros.
     pub(super) fn grow(&self, bytes: u64) -> Result<()> {
+        self.reach(bytes, &|| Ok(self.length()? >= bytes))
+    }
+
+    /// Ends the object at `bytes`, before its end. Where that is in a hole, a segment is to reach to there: if it
+    /// cannot, nothing is cut.
+    pub(super) fn cut(&self, bytes: u64) -> Result<()> {
+        self.check_cut(bytes)?;
+        let ends_there = |segment: &Arc<Segment>| {
+            let (start, length) = (segment.start_bytes, segment.length());
+            start < bytes && bytes - start <= length
+        };
+        let is_there = || Ok(bytes == 0 || self.entry.segments.load().iter().any(ends_there));
+        match self.reach(bytes, &is_there) {
+            // There is room as soon as the rest is cut.
+            Err(error) if error.source().is_some_and(|source| source.is::<QuotaExceeded>()) => {}
+            reached => reached?,
+        }
+        self.shared.shrink(&self.entry, bytes, u64::MAX, &|| Ok(true))?;
+        // Another cut may have come between, or the quota.
+        self.grow(bytes)
+    }
+
+    /// Has the segment that holds the byte before `bytes` reach to there, until that is so.
+    fn reach(&self, bytes: u64, is_there: &dyn Fn() -> Result<bool>) -> Result<()> {
         let mut goal = bytes;
         let segments_max = self.entry.segments.load().len() + SEGMENTS_AT_ONCE_MAX;
-        while self.length()? < bytes {
+        while !is_there()? {
             let (segment, last) = self.shared.segment_for_write(&self.entry, goal - 1)?;
             let inside = last + 1;
             let tried = segment.location.load().primary.place.tier;
@@ -242,7 +269,7 @@ impl StackObject {
 
     /// Refuses a cut into a hole whose rest the quota has no room for, while nothing is cut: the
     /// segment before the hole is to reach to the new end.
-    pub(super) fn check_cut(&self, bytes: u64) -> Result<()> {
+    fn check_cut(&self, bytes: u64) -> Result<()> {
         let segments = self.entry.segments.load();
         let (kept, cut): (Vec<_>, Vec<_>) =
             segments.iter().partition(|segment| segment.start_bytes < bytes);

@@ -362,10 +362,7 @@ impl Object for StackObject {
         self.check_access("set length")?;
         let length = self.length()?;
         if bytes < length {
-            self.check_cut(bytes)?;
-            self.shared.shrink(&self.entry, bytes, u64::MAX, &|| Ok(true))?;
-            // Where only a hole was left before the new end, the segment in front is too short.
-            self.grow(bytes)?;
+            self.cut(bytes)?;
         } else if bytes > length {
             self.grow_or_stay(|| self.grow(bytes))?;
         } else if self.entry.is_promised() {

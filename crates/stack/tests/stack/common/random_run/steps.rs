@@ -144,7 +144,8 @@ impl Run {
             1 => self.random.below(OBJECT_BYTES_MAX),
             _ => self.random.below(next.len() as u64 + 1),
         };
-        self.note(format!("set the length of {name} to {bytes}"));
+        let before = next.len();
+        self.note(format!("set the length of {name} from {before} to {bytes}"));
         next.resize(bytes as usize, 0);
         let result = self.with_object(&name, |object| object.set_len(bytes));
         self.conclude(&name, Some(next), result);
