@@ -109,16 +109,38 @@ impl Shared {
             return;
         }
         self.look(entry, segment, &mut accounted);
-        if let Some(bound) = segment.allocated() {
-            let keep = bound.saturating_add(segment.behind()).saturating_add(STEP_BYTES);
-            let more = accounted.total().saturating_sub(keep);
-            let more = more.min(accounted.reserved_bytes);
-            let account = &self.tier(segment.location.load().primary.place.tier).account;
-            account.free(Class::Reserved, more);
-            let total = accounted.total();
-            accounted.reserved_bytes -= more;
-            entry.usage.resize(total, accounted.total());
+        self.give_back_spare(entry, segment, &mut accounted, STEP_BYTES);
+    }
+
+    /// Gives back all that the segments with holes of an object have taken ahead; whether that was any.
+    pub(crate) fn give_back_ahead(&self, entry: &Entry) -> bool {
+        let mut has_given = false;
+        for segment in entry.segments.load().iter() {
+            let mut accounted = crate::lock(&segment.accounted);
+            has_given |= !entry.has_lost(segment)
+                && self.give_back_spare(entry, segment, &mut accounted, 0) > 0;
         }
+        has_given
+    }
+
+    /// Gives back the room of a sparse segment that no change has asked for, but for `kept_bytes`; how much that is.
+    /// A change that was to have it asks again.
+    fn give_back_spare(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        accounted: &mut Accounted,
+        kept_bytes: u64,
+    ) -> u64 {
+        let Some(bound) = segment.allocated() else { return 0 };
+        let keep = bound.saturating_add(segment.behind()).saturating_add(kept_bytes);
+        let total = accounted.total();
+        let more = total.saturating_sub(keep).min(accounted.reserved_bytes);
+        let account = &self.tier(segment.location.load().primary.place.tier).account;
+        account.free(Class::Reserved, more);
+        accounted.reserved_bytes -= more;
+        entry.usage.resize(total, accounted.total());
+        more
     }
 
     /// Accounts a segment on a tier that packs by what its file takes, where it has no copies any more.

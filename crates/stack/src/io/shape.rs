@@ -61,7 +61,8 @@ impl Shared {
         purpose: Purpose,
     ) -> Result<(), NoRoom> {
         debug_assert!(extent.start <= extent.end, "an extent");
-        let (mut looked, mut freed_garbage, mut dropped_copies) = (false, false, false);
+        let (mut looked, mut gave_back) = (false, false);
+        let (mut freed_garbage, mut dropped_copies) = (false, false);
         loop {
             let mut accounted = crate::lock(&segment.accounted);
             entry.check_exists("write").map_err(NoRoom::Here)?;
@@ -119,6 +120,10 @@ impl Shared {
             }
             // No room that could be made on any tier would help.
             if !has_quota {
+                if !gave_back && self.give_back_ahead(entry) {
+                    gave_back = true;
+                    continue;
+                }
                 return Err(NoRoom::Anywhere(entry.usage.refusal(need, &entry.key)));
             }
             if !freed_garbage {

@@ -395,3 +395,25 @@ fn what_is_held_is_summed_where_nothing_was_written_of_it() {
         assert_sound(&world, &stack);
     }
 }
+
+/// The hole in the first segment takes room ahead, which the second one needs.
+#[test]
+fn a_write_gets_the_room_that_it_took_ahead() {
+    let world = World::two();
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(40_000)));
+    let name = key("holed");
+    put(&stack, &name, &[1; 1000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.write(38_000, &[2; 3000]).expect("leaves a hole");
+    let used = |stack: &Stack| held(stack).1;
+    let bytes_max = used(&stack) + 16_000;
+    stack.set_quota("test", Some(bytes_max), None).expect("sets");
+    object.write(20_000, &[3; 60_000]).expect("there is room for it");
+    drop(object);
+    let mut model = vec![0; 80_000];
+    model[..1000].fill(1);
+    model[20_000..].fill(3);
+    assert_eq!(stack.read_all(&name).expect("reads"), model);
+    assert!(used(&stack) <= bytes_max);
+    assert_sound(&world, &stack);
+}

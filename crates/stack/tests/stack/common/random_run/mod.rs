@@ -350,10 +350,25 @@ impl Run {
         let next_bytes = next.map_or(0, <[u8]>::len) as u64;
         // Holes are filled by whole blocks.
         let growth_bytes = next_bytes.saturating_sub(held_bytes) + 2 * 4096;
+        // While what is packed gets a copy elsewhere it counts with its length.
+        let is_packing = self.stack().tiers().iter().any(|tier| tier.packed);
+        let packed = |name: Key| {
+            let segments = self.stack().explain(&name).map_or(Vec::new(), |found| found.segments);
+            segments
+                .iter()
+                .map(|one| one.size_bytes.saturating_sub(one.allocated_bytes))
+                .sum::<u64>()
+        };
+        let all = if is_packing { all_keys(self.stack()) } else { Vec::new() };
+        let packed_bytes: u64 = all.into_iter().map(packed).sum();
+        let growth_bytes = growth_bytes + packed_bytes;
         let is_many = quota.objects_max.is_some_and(|max| quota.objects + objects > max);
         let is_large = quota.bytes_max.is_some_and(|max| quota.bytes + growth_bytes > max);
         if !is_many && !is_large {
-            self.fail(&format!("{name} was refused by {quota:?}: {}", error.chain()));
+            let all = all_keys(self.stack());
+            let all: Vec<_> = all.iter().map(|name| self.stack().explain(name)).collect();
+            let what = format!("{name} was refused by {quota:?}: {}", error.chain());
+            self.fail(&format!("{what}; next are {next_bytes} bytes; there is {all:?}"));
         }
     }
 
