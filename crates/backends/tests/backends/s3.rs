@@ -375,6 +375,16 @@ fn uploads_of_a_crashed_process_are_aborted_by_a_listing() {
 }
 
 #[test]
+fn uploads_below_a_prefix_that_xml_escapes_are_aborted() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let settings = S3Settings { prefix: "a&b".into(), ..scene.settings.clone() };
+    let backend = S3::open(&settings, u64::MAX, false).expect("opened");
+    scene.server.plant_upload("a&b/o/seg/left");
+    backend.list("seg", "", &Cursor::start(), 10).expect("listed");
+    assert_eq!(scene.server.uploads(), 0);
+}
+
+#[test]
 fn each_request_of_a_clean_up_has_its_own_deadline() {
     let scene = Scene::new(2 * DEADLINE);
     for name in ["a", "b", "c", "d"] {

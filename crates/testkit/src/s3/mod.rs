@@ -422,7 +422,7 @@ impl Shared {
                 let of_prefix = uploads.iter().filter(|(_, one)| one.name.starts_with(prefix));
                 let each = of_prefix.map(|(id, upload)| {
                     let name = &upload.name;
-                    format!("<Upload><Key>{name}</Key><UploadId>{id}</UploadId></Upload>")
+                    format!("<Upload><Key>{}</Key><UploadId>{id}</UploadId></Upload>", escape(name))
                 });
                 let each: String = each.collect();
                 let body = format!(

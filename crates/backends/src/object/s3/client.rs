@@ -19,6 +19,7 @@ use object_store::{
 use terrace_core::{Persistency, Result};
 
 use super::failure;
+use super::page::unescaped;
 use super::settings::S3Settings;
 use super::signed::Signed;
 use crate::object::service::Settings;
@@ -332,7 +333,8 @@ async fn left_uploads(signed: &Signed, root: &str) -> object_store::Result<Vec<(
         Some(rest.split_once(&format!("</{name}>"))?.0.to_string())
     };
     let uploads = body.split("<Upload>").skip(1);
-    Ok(uploads.filter_map(|one| Some((inside(one, "Key")?, inside(one, "UploadId")?))).collect())
+    let of = |one| Some((unescaped(&inside(one, "Key")?)?, unescaped(&inside(one, "UploadId")?)?));
+    Ok(uploads.filter_map(of).collect())
 }
 
 fn attributes(record: Option<&Record>) -> Attributes {

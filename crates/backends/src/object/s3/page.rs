@@ -79,7 +79,7 @@ fn inside<'a>(text: &'a str, element: &str) -> Option<&'a str> {
 }
 
 /// Text of XML without its references; `None` for one that means nothing.
-fn unescaped(text: &str) -> Option<String> {
+pub(super) fn unescaped(text: &str) -> Option<String> {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once('&') {

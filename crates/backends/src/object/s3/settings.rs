@@ -180,6 +180,8 @@ impl S3Settings {
             .with_bucket_name(&self.bucket)
             .with_client_options(self.options())
             .with_disable_bulk_delete(true)
+            // Nothing else finds a body that was damaged on the way: what was written is not read back.
+            .with_unsigned_payload(false)
             .with_retry(RetryConfig {
                 backoff: BackoffConfig {
                     init_backoff: BACKOFF_MIN,
@@ -378,6 +380,19 @@ mod tests {
         let secret = [(Endpoint, "http://key:secret@host")];
         let refused = urls(&of(None), &secret).expect_err("wrong").chain();
         assert!(refused.contains("AWS_ENDPOINT_URL") && !refused.contains("secret"), "{refused}");
+    }
+
+    /// What is written is not read back: the signature finds a body that was damaged on the way.
+    #[test]
+    fn bodies_are_signed_whatever_the_environment_says() {
+        crate::object::service::requests::choose_cryptography();
+        let environment =
+            AmazonS3Builder::new().with_access_key_id("A").with_secret_access_key("B");
+        let environment = environment.with_config(AmazonS3ConfigKey::UnsignedPayload, "true");
+        let settings = S3Settings::new("bucket");
+        let (store, _) = settings.build_from(environment).expect("legal");
+        let shown = format!("{store:?}");
+        assert!(shown.contains("sign_payload: true"), "{shown}");
     }
 
     #[test]
