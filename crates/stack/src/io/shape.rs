@@ -593,13 +593,30 @@ impl Shared {
         beyond_bytes: u64,
         is_wanted: &dyn Fn() -> Result<bool>,
     ) -> Result<bool> {
-        let changes = crate::lock(&entry.changes);
-        entry.check_exists("set length")?;
-        self.check_open("set length")?;
-        let old = entry.segments.load_full();
-        let keep = old.iter().filter(|segment| segment.start_bytes < bytes).count().max(1);
-        // All or nothing: the last one that stays is cut after the others are gone.
-        self.check_online(&old[keep - 1])?;
+        let staying = |segments: &[Arc<Segment>]| {
+            segments.iter().filter(|segment| segment.start_bytes < bytes).count().max(1)
+        };
+        let (old, keep, changes) = loop {
+            // All or nothing: the last one that stays is cut after the others are gone. So it is on a tier
+            // where it can be cut before that.
+            let segments = entry.segments.load_full();
+            let last = &segments[staying(&segments) - 1];
+            let is_cut = |last: &Segment| {
+                bytes.saturating_sub(last.start_bytes) < last.length() && self.is_immutable(last)
+            };
+            if is_cut(last) {
+                self.recall(entry, last)?;
+            }
+            let changes = crate::lock(&entry.changes);
+            entry.check_exists("set length")?;
+            self.check_open("set length")?;
+            let old = entry.segments.load_full();
+            let keep = staying(&old);
+            self.check_online(&old[keep - 1])?;
+            if !is_cut(&old[keep - 1]) {
+                break (old, keep, changes);
+            }
+        };
         if keep < old.len() && !self.cut_segments(entry, &old, keep, beyond_bytes, is_wanted)? {
             return Ok(false);
         }

@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::crashing::Crash;
 use crate::common::hooked::{Call, Verdict};
 use crate::common::scripted::Shared;
 use crate::common::world::{
-    LONG, ROOMY, World, assert_sound, bounded, eventually, key, migrate, outcome_of, put,
+    LONG, ROOMY, World, assert_sound, bounded, cutting, eventually, key, migrate, outcome_of,
+    promise_nothing, put,
 };
 use tempfile::NamedTempFile;
 use terrace_backends::object::{S3, S3Settings};
@@ -746,4 +748,26 @@ fn readers_go_on_while_an_object_is_recalled() {
     assert_eq!(*failure.lock().expect("never poisoned"), None);
     drop(object);
     bucket.assert_sound(&stack, 0);
+}
+
+/// The segment that stays is recalled before the others are gone.
+#[test]
+fn a_cut_that_cannot_recall_its_last_segment_changes_nothing() {
+    let world = world();
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(4096)));
+    let (name, data) = (key("cut"), pattern_bytes(1, 0, 0, 12_000));
+    put(&stack, &name, &data);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    stack.pin(&name).expect("pins");
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    for bytes in [100, 5000] {
+        let error = object.set_len(bytes).expect_err("it is not recalled");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(stack.read_all(&name).expect("reads") == data);
+    }
+    stack.unpin(&name).expect("unpins");
+    object.set_len(5000).expect("cut");
+    drop(object);
+    assert!(stack.read_all(&name).expect("reads") == data[..5000]);
+    assert_sound(&world, &stack);
 }
