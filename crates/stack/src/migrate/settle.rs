@@ -246,6 +246,10 @@ impl Shared {
             let location = segment.location.load_full();
             let site = &location.primary;
             if self.tier(site.place.tier).is_whole() {
+                // It has just moved there.
+                if location.settling.is_some() {
+                    self.settle(entry, segment)?;
+                }
                 continue;
             }
             let handle = site.open(self.backend(site))?;

@@ -353,7 +353,9 @@ impl Recovery<'_> {
             }
             if is_new_boot {
                 // Writes that made a checksum void may have outlived the note of it.
-                segment.checksum = None;
+                if !self.shared.tier(segment.primary.tier).is_whole() {
+                    segment.checksum = None;
+                }
                 // Which of two files kept its last bytes is not known; the primary decides.
                 let bytes = segment.amount();
                 for copy in segment.copies.drain(..) {
@@ -442,7 +444,12 @@ impl Recovery<'_> {
         let row = |place| GarbageRow { object_id, segment: number, place, bytes };
         // Without its source, which was not synced then, the target is all there is.
         let has_source = self.is_there(object_id, number, &settling.source);
-        if is_other_boot && has_source {
+        // A file on a tier of whole objects was complete and durable before the switch, and nothing is written
+        // there: the source may have lost bytes, and that has not.
+        let target = segment.primary;
+        let is_certain = self.shared.tier(target.tier).is_whole()
+            && (self.is_offline(&target) || self.is_there(object_id, number, &target));
+        if is_other_boot && has_source && !is_certain {
             // The target may have lost its last bytes; the source was kept for this.
             self.mark_dead(owner, segment)?;
             garbage.push(row(segment.primary));

@@ -693,6 +693,27 @@ fn a_damaged_object_of_a_bucket_is_found() {
     assert!(report.detail.contains("checksum"), "{report:?}");
 }
 
+/// What is in a bucket is not changed by a loss of power.
+#[test]
+fn a_loss_of_power_leaves_the_checksums_of_a_bucket() {
+    let world = world();
+    let stack = world.create();
+    let (name, data) = slow(&stack, "kept");
+    stack.sync_all().expect("synced");
+    world.failpoints().freeze();
+    drop(stack);
+    world.crash(Crash::Power { seed: 1 });
+    let disk = world.disk(1);
+    let stored = disk.files().into_iter().find(|file| file.length_bytes == data.len() as u64);
+    let stored = disk.open().open(&stored.expect("it is there").key, &Open::write());
+    stored.expect("opens").write(5000, b"damage").expect("written");
+    let stack = world.open();
+    let tickets = stack.migrate(&name, FAST, MoveKind::Move, 0, "test").expect("queued");
+    let report = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(outcome_of(&report), "io", "{report:?}");
+    assert!(report.detail.contains("checksum"), "{report:?}");
+}
+
 /// A file in the bucket that no record names is reported.
 #[test]
 fn orphans_in_a_bucket_are_found_by_listing() {
@@ -770,4 +791,25 @@ fn a_cut_that_cannot_recall_its_last_segment_changes_nothing() {
     drop(object);
     assert!(stack.read_all(&name).expect("reads") == data[..5000]);
     assert_sound(&world, &stack);
+}
+
+/// A target in a bucket is complete and durable before the switch, and nothing is written there: it is
+/// better than a source that was never synced.
+#[test]
+fn a_loss_of_power_goes_back_behind_no_finished_move() {
+    for seed in 0..20 {
+        let world = world();
+        let stack = world.create_with(promise_nothing);
+        let (name, data) = (key("moved"), pattern_bytes(1, 0, 0, 50_000));
+        let how = Open::create_new().with_semantics(Semantics::at_level(Persistency::Process));
+        stack.open(&name, &how).expect("creates").write(0, &data).expect("writes");
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        world.failpoints().freeze();
+        drop(stack);
+        world.crash(Crash::Power { seed });
+        let stack = world.open();
+        assert!(stack.read_all(&name).expect("reads") == data, "seed {seed}");
+        assert_eq!(tier_of(&stack, &name), "slow");
+        assert_sound(&world, &stack);
+    }
 }
