@@ -13,6 +13,7 @@ use terrace_core::{
     Access, Backend, BackendExt, Error, ErrorKind, Key, Object, Open, Persistency, Random, Result,
     Semantics,
 };
+use terrace_stack::report::TierReport;
 use terrace_stack::{MoveKind, MoveTicket, Parts, Stack};
 
 use crate::common::crashing::Crash;
@@ -392,7 +393,13 @@ impl Run {
             true => next_bytes as u64 + 2 * 4096,
             false => next_bytes.saturating_sub(before) as u64,
         };
-        for tier in tiers.iter().filter(|tier| tier.writes == "in-place") {
+        // What is pinned stays where it is.
+        let is_pinned = self.objects.get(name).is_some_and(|held| held.is_pinned);
+        let may_take = |tier: &&TierReport| {
+            let is_its = segments.iter().any(|one| one.tier == tier.name);
+            tier.writes == "in-place" && (is_its || !is_pinned)
+        };
+        for tier in tiers.iter().filter(may_take) {
             let taken = tier.used_bytes + tier.reserved_bytes + tier.garbage_bytes;
             let limit = tier.capacity_bytes.unwrap_or(u64::MAX) as f64 * tier.watermarks[2];
             let free_bytes = (limit as u64).saturating_sub(taken);
