@@ -419,6 +419,47 @@ fn an_opening_that_is_paused_over_a_takeover_fails() {
     new.close().expect("closed");
 }
 
+/// A supervisor has started the owner again after a crash, and its recovery stalls.
+#[test]
+fn a_recovery_that_is_paused_over_a_takeover_deletes_nothing() {
+    let (world, store) = World::made();
+    store.close().expect("closed");
+    drop(store);
+    let path = world.path("a");
+    let owner = Owner::start(&path);
+    let client = Store::open(path.to_str().expect("text")).expect("it is served");
+    put(&client, "kept", &data("kept", 5000), Persistency::Shared).expect("acknowledged");
+    owner.signal(Signal::KILL);
+    drop((owner, client));
+    // It owns the store still, and is about to list its files.
+    world.inject("LIST", "/o/seg/", 1, S3Fault::Hold);
+    thread::scope(|scope| {
+        let paused = scope.spawn(|| world.open("a"));
+        world.server.wait_held();
+        world.take_over("b").expect("taken over");
+        let new = world.open("b").expect("it opens");
+        put(&new, "mine", &data("mine", 6000), Persistency::Shared).expect("acknowledged");
+        let before = world.server.names();
+        world.server.release();
+        // Whether it opens or not, it finds the seal.
+        if let Ok(old) = paused.join().expect("no panic") {
+            let refused = put(&old, "late", b"x", Persistency::Shared).expect_err("fenced");
+            assert_eq!(refused.kind(), ErrorKind::Denied, "{}", refused.chain());
+            let _ = old.close();
+        }
+        let now = world.server.names();
+        for name in before.iter().filter(|name| name.contains("/o/")) {
+            assert!(now.contains(name), "{name} is gone");
+        }
+        world.lose("b", new);
+    });
+    world.take_over("c").expect("taken over");
+    let store = world.open("c").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), data("kept", 5000));
+    assert_eq!(get(&store, "mine").expect("there"), data("mine", 6000));
+    store.close().expect("closed");
+}
+
 #[test]
 fn a_checkpoint_of_a_replaced_owner_acknowledges_nothing() {
     let world = World::new();

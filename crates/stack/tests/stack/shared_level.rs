@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The level `shared`: what another machine finds on a tier of whole objects after this one is lost.
+
+use std::sync::Arc;
+
+use crate::common::crashing::{Crash, Crashing};
+use crate::common::world::{LONG, ROOMY, World, assert_sound, eventually, key};
+use crate::versions::{Far, data, end, on_disk, put_rows, rows, taken_over};
+use terrace_core::{Backend, BackendExt, Key, Object, ObjectExt, Open, Persistency, Semantics};
+use terrace_stack::{Stack, Tier};
+use terrace_testkit::SimWorld;
+
+fn world() -> World {
+    World::two().whole("slow")
+}
+
+/// Opens the store before its log is written.
+fn open_without_log(world: &World) -> Stack {
+    world.open_with(|parts| parts.settings.has_far_log = true)
+}
+
+fn open(world: &World) -> Stack {
+    let stack = open_without_log(world);
+    stack.set_far_log(Some(Arc::new(Far)));
+    stack
+}
+
+fn create(world: &World) -> Stack {
+    world.create_parts(|_| {});
+    open(world)
+}
+
+/// Makes an object at the level; what is written to it is acknowledged there.
+fn shared(stack: &Stack, name: &Key, bytes: &[u8]) -> Box<dyn Object> {
+    let how = Open::create_new().with_semantics(Semantics::at_level(Persistency::Shared));
+    let object = stack.open(name, &how).expect("made");
+    object.write(0, bytes).expect("acknowledged");
+    object
+}
+
+/// Another machine takes the store over from the tier, and has the bytes of its only object.
+#[track_caller]
+fn assert_taken_over(world: &World, name: &Key, bytes: &[u8], case: &str) {
+    let taken = taken_over(world);
+    assert_eq!((taken.objects, taken.unreachable), (1, 0), "{case}: {taken:?}");
+    let fresh = SimWorld::new().tier_with("fresh", ROOMY, Persistency::Storage);
+    let stack = world.open_with(|parts| {
+        parts.tiers[0] = Tier::new("fresh", fresh.open()).with_capacity(ROOMY);
+    });
+    let found = stack.read_all(name);
+    let found = found.unwrap_or_else(|error| panic!("{case}: {}", error.chain()));
+    assert!(found == bytes, "{case}");
+}
+
+/// The commit that names a copy is in the log on the tier, and the catalog has forgotten it.
+#[test]
+fn a_file_that_only_the_log_names_outlives_a_loss_of_power() {
+    let world = world();
+    let stack = create(&world);
+    let name = key("object");
+    let object = shared(&stack, &name, &data(1));
+    let mut bytes = data(1);
+    bytes[..3].copy_from_slice(b"new");
+    world.failpoints().arm(&Crashing { failpoint: "copy.committed".into(), visit: 1 });
+    object.write(0, b"new").expect_err("the power is lost");
+    let log = rows(&world, b'o');
+    drop(object);
+    drop(stack);
+    world.lose_all_unsynced();
+    assert_ne!(rows(&world, b'o'), log, "the catalog has forgotten the commit");
+    let stack = open_without_log(&world);
+    let notes = stack.opening_notes();
+    assert!(stack.wait_idle(LONG));
+    end(&world, stack);
+    put_rows(&world, &log);
+    assert_taken_over(&world, &name, &bytes, "from the log");
+    assert!(notes.iter().any(|note| note.contains("next write of the shared log")), "{notes:?}");
+}
+
+/// The files of a draft that was not published wait for the log, and for no sync.
+#[test]
+fn what_a_crash_left_on_a_shared_tier_goes_with_the_log() {
+    let world = world();
+    let stack = create(&world);
+    let name = key("object");
+    drop(shared(&stack, &name, &data(1)));
+    world.failpoints().arm(&Crashing { failpoint: "move.identity".into(), visit: 1 });
+    let how = Open::create().with_semantics(Semantics::at_level(Persistency::Shared));
+    stack.put(&key("other"), &data(2), &how).expect_err("the machine stops");
+    drop(stack);
+    world.crash(Crash::Process);
+    assert_eq!(on_disk(&world, 1), (2, 0));
+    let stack = open_without_log(&world);
+    assert_eq!(on_disk(&world, 1), (2, 0), "nothing goes before the log is there");
+    stack.set_far_log(Some(Arc::new(Far)));
+    eventually("it is deleted", || on_disk(&world, 1) == (1, 0));
+    assert_sound(&world, &stack);
+    assert!(stack.read_all(&name).expect("reads") == data(1));
+}
