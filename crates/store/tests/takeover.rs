@@ -461,6 +461,20 @@ fn a_recovery_that_is_paused_over_a_takeover_deletes_nothing() {
 }
 
 #[test]
+fn an_owner_that_was_taken_over_cannot_remove_the_tier() {
+    let (world, store) = World::made();
+    // Its log is there, and it has nothing more to write.
+    let pair = (b"k".as_slice(), Some(b"v".as_slice()));
+    store.kv_apply("ns", &[pair], Persistency::Shared).expect("applied");
+    world.take_over("b").expect("taken over");
+    let refused = store.admin().remove_tier("cold").expect_err("it is another's");
+    assert!(refused.chain().contains("taken over by the host"), "{}", refused.chain());
+    let new = world.open("b").expect("it opens");
+    assert_eq!(new.kv_get("ns", b"k").expect("read").as_deref(), Some(b"v".as_slice()));
+    new.close().expect("closed");
+}
+
+#[test]
 fn a_checkpoint_of_a_replaced_owner_acknowledges_nothing() {
     let world = World::new();
     world.init("");

@@ -80,6 +80,15 @@ impl Shared {
         }
     }
 
+    /// Writes a commit to the log, where there is one: it comes before the seal of a takeover, or finds it. A wait
+    /// for commits that the log has already finds no seal.
+    pub(crate) fn confirm_owner(&self) -> Result<()> {
+        match self.far() {
+            Some(far) => far.wait(self.catalog.rewrite_header()?.0),
+            None => self.wait_far_all(),
+        }
+    }
+
     /// Refuses everything from now on: another machine owns the store.
     pub(crate) fn fence(&self, reason: &str) {
         let _ = self.fenced.set(reason.into());
