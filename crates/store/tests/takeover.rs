@@ -593,6 +593,41 @@ fn a_further_bucket_does_not_move_the_log() {
     store.close().expect("closed");
 }
 
+/// The bucket with the log does not answer the owner before, and another bucket does.
+#[test]
+fn an_owner_without_the_bucket_of_the_log_deletes_from_no_other() {
+    let (world, store) = World::made();
+    let further = world.bucket().replace("\"cold\"", "\"colder\"").replace("\"s\"", "\"s2\"");
+    store.admin().add_tier(&further, None).expect("added");
+    put(&store, "moved", &data("moved", 5000), Persistency::Storage).expect("written");
+    for ticket in
+        store.admin().migrate(&key("moved"), "colder", MoveKind::Move, 0, "test").expect("queued")
+    {
+        store.admin().wait(ticket, Duration::from_secs(20)).expect("known").expect("ends");
+    }
+    store.close().expect("closed");
+    drop(store);
+    let file = world.path("a").join("terrace.toml");
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    let text = text.replacen(&world.server.endpoint(), "http://127.0.0.1:1", 1);
+    std::fs::write(&file, text).expect("written");
+    let path = world.path("a");
+    let options = OpenOptions { attach: false, degraded: true, ..OpenOptions::default() };
+    let old = Store::open_with(path.to_str().expect("text"), options).expect("it opens");
+    let notes = old.opening_notes();
+    assert!(notes.iter().any(|note| note.contains("is not known")), "{notes:?}");
+    let text = format!(
+        "[store]\n[[tier]]\nname = \"nvme\"\npath = \"nvme\"\n{further}{}[catalog]\nengine = \"fjall\"\npath = \"catalog\"\n",
+        world.bucket()
+    );
+    Store::take_over(&world.path("b"), &text, &mut |_| {}).expect("taken over");
+    let new = world.open("b").expect("it opens");
+    old.delete(&key("moved")).expect("deleted there");
+    old.close().expect("closed");
+    assert!(get(&new, "moved").expect("there") == data("moved", 5000));
+    new.close().expect("closed");
+}
+
 /// Writes a key that only this user can read.
 fn write_key(path: &Path) {
     std::fs::write(path, [b'7'; 64]).expect("written");
