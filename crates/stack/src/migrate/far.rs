@@ -127,6 +127,9 @@ impl Shared {
             return Ok(());
         }
         self.share_segments(entry)?;
+        // Also the commits that name the copies: the next opening would take a copy that no record names for
+        // the rest of a crash.
+        self.catalog.wait_all()?;
         self.wait_far_all()?;
         self.release(entry);
         Ok(())

@@ -52,6 +52,24 @@ fn assert_taken_over(world: &World, name: &Key, bytes: &[u8], case: &str) {
     assert!(found == bytes, "{case}");
 }
 
+#[test]
+fn an_acknowledged_write_outlives_power_and_then_the_machine() {
+    for seed in 0..8 {
+        let world = world();
+        let stack = create(&world);
+        let name = key("object");
+        drop(shared(&stack, &name, &data(1)));
+        world.failpoints().freeze();
+        drop(stack);
+        world.crash(Crash::Power { seed });
+        // As an opening without a log has it: then nothing but the records says which files are needed.
+        let stack = world.open();
+        assert!(stack.wait_idle(LONG));
+        end(&world, stack);
+        assert_taken_over(&world, &name, &data(1), &format!("seed {seed}"));
+    }
+}
+
 /// The commit that names a copy is in the log on the tier, and the catalog has forgotten it.
 #[test]
 fn a_file_that_only_the_log_names_outlives_a_loss_of_power() {
