@@ -119,6 +119,17 @@ impl Shared {
             && !segment.location.load().sites().any(|site| is_other(&site.place))
     }
 
+    /// Whether an object would lose what its level promises where a segment leaves a tier that keeps nothing of it.
+    pub(crate) fn would_unshare(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        from: TierIndex,
+        to: TierIndex,
+    ) -> bool {
+        !self.tier(to).is_shared() && self.needs_shared(entry, segment, from)
+    }
+
     /// Gives an object what the level `shared` promises, after its bytes were synced; does nothing at
     /// other levels.
     pub(crate) fn share(&self, entry: &Arc<Entry>) -> Result<()> {
@@ -234,7 +245,8 @@ impl Shared {
         crate::lock(&self.retained).entry(superseded.row.object_id).or_default().push(superseded);
     }
 
-    /// The files among superseded ones of an object that are to be retained; the others are returned.
+    /// Retains those among superseded files of an object that have the bytes of its last sync, and no other file
+    /// on a shared tier has; the others are returned. The new location is published.
     pub(crate) fn retain_among(&self, entry: &Entry, all: Vec<Superseded>) -> Vec<Superseded> {
         if entry.persistency() < Persistency::Shared || entry.is_deleted() {
             return all;

@@ -4,11 +4,16 @@
 use std::sync::Arc;
 
 use crate::common::crashing::{Crash, Crashing};
-use crate::common::world::{LONG, ROOMY, World, assert_sound, eventually, key};
+use crate::common::world::{LONG, ROOMY, World, assert_sound, eventually, key, migrate, put};
 use crate::versions::{Far, data, end, on_disk, put_rows, rows, taken_over};
-use terrace_core::{Backend, BackendExt, Key, Object, ObjectExt, Open, Persistency, Semantics};
-use terrace_stack::{Stack, Tier};
+use terrace_core::{
+    Backend, BackendExt, Key, Object, ObjectExt, Open, Persistency, Semantics, TierIndex,
+};
+use terrace_stack::{MoveKind, Stack, Tier};
 use terrace_testkit::SimWorld;
+
+const FAST: TierIndex = TierIndex(0);
+const SLOW: TierIndex = TierIndex(1);
 
 fn world() -> World {
     World::two().whole("slow")
@@ -113,5 +118,72 @@ fn what_a_crash_left_on_a_shared_tier_goes_with_the_log() {
     stack.set_far_log(Some(Arc::new(Far)));
     eventually("it is deleted", || on_disk(&world, 1) == (1, 0));
     assert_sound(&world, &stack);
+    assert!(stack.read_all(&name).expect("reads") == data(1));
+}
+
+/// The segment has its primary in the bucket and a clean copy on the disk, and the bucket is to be emptied.
+fn drained(world: &World, name: &Key) -> Stack {
+    let stack = create(world);
+    drop(shared(&stack, name, &data(1)));
+    migrate(&stack, name, SLOW, MoveKind::Move);
+    migrate(&stack, name, FAST, MoveKind::Copy);
+    stack.drain_tier("slow").expect("begins");
+    let stuck = || stack.tiers()[1].drain.as_ref().expect("it goes on").stuck.clone();
+    eventually("it stays", || stuck().iter().any(|one| one.reason == "too-weak"));
+    assert_eq!(on_disk(world, 1), (1, 0));
+    stack
+}
+
+#[test]
+fn a_drain_leaves_the_only_shared_file() {
+    let world = world();
+    let name = key("object");
+    let stack = drained(&world, &name);
+    end(&world, stack);
+    assert_taken_over(&world, &name, &data(1), "drained");
+}
+
+#[test]
+fn a_drain_names_shared_copies_that_stay() {
+    let world = world();
+    let stack = create(&world);
+    drop(shared(&stack, &key("object"), &data(1)));
+    stack.drain_tier("slow").expect("begins");
+    let stuck = || stack.tiers()[1].drain.as_ref().expect("it goes on").stuck.clone();
+    eventually("it stays", || stuck().iter().any(|one| one.reason == "too-weak"));
+    assert_eq!(on_disk(&world, 1), (1, 0));
+}
+
+/// A write makes the clean copy the primary; the file that it leaves is not needed for the tier any more.
+#[test]
+fn a_recall_to_a_copy_keeps_the_bytes_of_the_last_sync() {
+    let world = world();
+    let name = key("object");
+    let stack = drained(&world, &name);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.write(0, b"unsynced").expect("recalled and written");
+    assert_eq!(stack.explain(&name).expect("there").segments[0].tier, "fast");
+    drop(object);
+    // What waits to be deleted on the other tier goes behind what waited before.
+    let other = key("other");
+    put(&stack, &other, &data(2));
+    stack.delete(&other).expect("deleted");
+    eventually("garbage is gone", || stack.tiers()[0].garbage_bytes == 0);
+    end(&world, stack);
+    assert_taken_over(&world, &name, &data(1), "recalled");
+}
+
+#[test]
+fn a_drain_to_another_shared_tier_leaves_nothing() {
+    let world = World::three().whole("slow").whole("third");
+    let stack = create(&world);
+    let name = key("object");
+    drop(shared(&stack, &name, &data(1)));
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    stack.drain_tier("slow").expect("begins");
+    eventually("it is empty", || {
+        stack.tiers()[1].drain.as_ref().is_some_and(|drain| drain.is_done)
+    });
+    assert_eq!((on_disk(&world, 1), on_disk(&world, 2)), ((0, 0), (1, 0)));
     assert!(stack.read_all(&name).expect("reads") == data(1));
 }
