@@ -9,7 +9,7 @@ use crate::versions::{Far, data, end, on_disk, put_rows, rows, taken_over};
 use terrace_core::{
     Backend, BackendExt, Key, Object, ObjectExt, Open, Persistency, Semantics, TierIndex,
 };
-use terrace_stack::{MoveKind, Stack, Tier};
+use terrace_stack::{MoveKind, ScrubOptions, Stack, Tier};
 use terrace_testkit::SimWorld;
 
 const FAST: TierIndex = TierIndex(0);
@@ -186,4 +186,25 @@ fn a_drain_to_another_shared_tier_leaves_nothing() {
     });
     assert_eq!((on_disk(&world, 1), on_disk(&world, 2)), ((0, 0), (1, 0)));
     assert!(stack.read_all(&name).expect("reads") == data(1));
+}
+
+#[test]
+fn a_shared_copy_that_rots_is_made_anew() {
+    let world = world();
+    let stack = create(&world);
+    let name = key("object");
+    drop(shared(&stack, &name, &data(1)));
+    let file = world.disk(1).files().remove(0).key;
+    let disk = world.disk(1).open();
+    disk.open(&file, &Open::write()).expect("it is there").write(100, b"rot").expect("written");
+    let options = ScrubOptions { bytes_per_s: f64::INFINITY, namespace: None };
+    let report = stack.scrub(&options, &mut |_, _| true).expect("scrubs");
+    assert_eq!((report.problem_count, report.repairs.len()), (0, 1), "{report:?}");
+    eventually("the bad one is gone", || {
+        let files = world.disk(1).files();
+        files.len() == 1 && files[0].key != file
+    });
+    assert_sound(&world, &stack);
+    end(&world, stack);
+    assert_taken_over(&world, &name, &data(1), "scrubbed");
 }
