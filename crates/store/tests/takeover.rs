@@ -236,6 +236,24 @@ fn a_write_in_place_keeps_the_bytes_of_the_last_sync() {
 }
 
 #[test]
+fn a_draft_gets_the_level_that_its_key_has_when_it_is_published() {
+    let (world, store) = World::made();
+    let how = Open { create: Create::IfMissing, ..Open::create() };
+    let how = how.with_semantics(Semantics::at_level(Persistency::Storage));
+    let draft = store.draft(&key("one"), &how).expect("begins");
+    draft.object().write(0, &data("draft", 5000)).expect("written");
+    put(&store, "one", &data("meanwhile", 3000), Persistency::Shared).expect("acknowledged");
+    draft.publish().expect("acknowledged");
+    drop(draft);
+    world.lose("a", store);
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.report.unreachable, 0, "{taken:?}");
+    let store = world.open("b").expect("it opens");
+    assert!(get(&store, "one").expect("there") == data("draft", 5000));
+    store.close().expect("closed");
+}
+
+#[test]
 fn what_is_retained_outlives_a_restart_and_goes_with_the_next_sync() {
     let (world, store) = World::made();
     put(&store, "one", &data("one", 4000), Persistency::Shared).expect("acknowledged");
