@@ -8,7 +8,8 @@
 //! next owner of the store may begin with any earlier state.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ const ATTEMPTS_MAX: u32 = 200;
 
 /// Pause between two of them.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Segments of an object that are copied at once, each by a thread that mostly waits for the service.
+const COPIES_AT_ONCE_MAX: usize = 8;
 
 impl TierState {
     /// Whether another machine that takes the store over finds what it holds. A tier that is written in place is
@@ -150,11 +154,37 @@ impl Shared {
     pub(crate) fn share_segments(&self, entry: &Arc<Entry>) -> Result<()> {
         let far = self.far().ok_or_else(unsupported)?;
         let (to, _) = self.tiers.find(far.tier()).ok_or_else(unsupported)?;
-        for segment in entry.segments.load_full().iter() {
-            self.share_segment(entry, segment, to)
-                .map_err(|error| error.with("key", &entry.key))?;
-        }
-        Ok(())
+        let segments = entry.segments.load_full();
+        let lacking: Vec<_> = segments.iter().filter(|one| !self.has_shared(one)).collect();
+        let next = AtomicUsize::new(0);
+        let copy = || -> Result<()> {
+            while let Some(segment) = lacking.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.share_segment(entry, segment, to).inspect_err(|_| {
+                    // The others end with what they have begun.
+                    next.store(lacking.len(), Ordering::Relaxed);
+                })?;
+            }
+            Ok(())
+        };
+        let helpers = lacking.len().min(COPIES_AT_ONCE_MAX).saturating_sub(1);
+        let copy = &copy;
+        let copied = std::thread::scope(|scope| {
+            let spawn = |_| {
+                let thread = std::thread::Builder::new().name("terrace-share".into());
+                // Without it this thread copies more.
+                thread.spawn_scoped(scope, move || {
+                    terrace_affinity::roam();
+                    copy()
+                })
+            };
+            let helpers: Vec<_> = (0..helpers).flat_map(spawn).collect();
+            let own = copy();
+            helpers.into_iter().fold(own, |done, helper| {
+                let helped = helper.join().unwrap_or_else(|panic| resume_unwind(panic));
+                done.and(helped)
+            })
+        });
+        copied.map_err(|error: Error| error.with("key", &entry.key))
     }
 
     fn share_segment(
@@ -251,8 +281,13 @@ impl Shared {
         if entry.persistency() < Persistency::Shared || entry.is_deleted() {
             return all;
         }
-        let (retained, rest): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|one| self.tier(one.row.place.tier).is_shared());
+        let segments = entry.segments.load_full();
+        let is_needed = |one: &Superseded| {
+            let found = segments.iter().find(|segment| segment.number == one.row.segment);
+            self.tier(one.row.place.tier).is_shared()
+                && !found.is_some_and(|segment| self.has_shared(segment))
+        };
+        let (retained, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_needed);
         retained.into_iter().for_each(|one| self.retain(one));
         rest
     }

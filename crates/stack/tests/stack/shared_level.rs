@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The level `shared`: what another machine finds on a tier of whole objects after this one is lost.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 
 use crate::common::crashing::{Crash, Crashing};
-use crate::common::world::{LONG, ROOMY, World, assert_sound, eventually, key, migrate, put};
+use crate::common::hooked::{Call, Verdict};
+use crate::common::world::{
+    LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, put,
+};
 use crate::versions::{Far, data, end, on_disk, put_rows, rows, taken_over};
 use terrace_core::{
-    Backend, BackendExt, Key, Object, ObjectExt, Open, Persistency, Semantics, TierIndex,
+    Backend, BackendExt, ErrorKind, Key, Object, ObjectExt, Open, Persistency, Semantics, TierIndex,
 };
 use terrace_stack::{MoveKind, ScrubOptions, Stack, Tier};
 use terrace_testkit::SimWorld;
@@ -186,6 +189,54 @@ fn a_drain_to_another_shared_tier_leaves_nothing() {
     });
     assert_eq!((on_disk(&world, 1), on_disk(&world, 2)), ((0, 0), (1, 0)));
     assert!(stack.read_all(&name).expect("reads") == data(1));
+}
+
+/// A tier on which each of them waits for the others.
+#[test]
+fn segments_are_copied_at_the_same_time() {
+    const SEGMENTS: u32 = 5;
+    let world = world();
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(10_000)));
+    stack.set_far_log(Some(Arc::new(Far)));
+    let begun = Arc::new((Mutex::new(0), Condvar::new()));
+    let meeting = Arc::clone(&begun);
+    world.tier(1).on(move |moment| {
+        if moment.call != Call::Create || moment.is_done {
+            return Verdict::Go;
+        }
+        let (count, changed) = &*meeting;
+        let mut count = count.lock().expect("never poisoned");
+        *count += 1;
+        changed.notify_all();
+        let is_alone = |count: &mut u32| *count < SEGMENTS;
+        let waited = changed.wait_timeout_while(count, LONG, is_alone).expect("never poisoned");
+        if waited.1.timed_out() { Verdict::Fail(ErrorKind::Io) } else { Verdict::Go }
+    });
+    let name = key("object");
+    drop(shared(&stack, &name, &data(1)));
+    assert_eq!(*begun.0.lock().expect("never poisoned"), SEGMENTS);
+    world.tier(1).heal();
+    assert_eq!(on_disk(&world, 1), (SEGMENTS as usize, 0));
+    end(&world, stack);
+    assert_taken_over(&world, &name, &data(1), "in parts");
+}
+
+#[test]
+fn a_segment_that_cannot_be_copied_fails_the_write() {
+    let world = world();
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(10_000)));
+    stack.set_far_log(Some(Arc::new(Far)));
+    world.tier(1).on(|moment| match moment.call {
+        Call::Create if moment.name.contains(".3.") => Verdict::Fail(ErrorKind::Io),
+        _ => Verdict::Go,
+    });
+    let how = Open::create_new().with_semantics(Semantics::at_level(Persistency::Shared));
+    let object = stack.open(&key("object"), &how).expect("made");
+    let error = object.write(0, &data(1)).expect_err("a part is on this machine only");
+    assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
+    world.tier(1).heal();
+    object.sync().expect("copied");
+    assert_eq!(on_disk(&world, 1), (5, 0));
 }
 
 #[test]
