@@ -478,6 +478,26 @@ fn a_recovery_that_is_paused_over_a_takeover_deletes_nothing() {
     store.close().expect("closed");
 }
 
+/// The owner before deletes a file between the listing of a recovery and the look at it.
+#[test]
+fn a_recovery_passes_over_a_file_that_is_gone_by_then() {
+    const FILE: &str = "0000000000000fff.0.fff";
+    let (world, store) = World::made();
+    store.close().expect("closed");
+    drop(store);
+    let path = world.path("a");
+    let owner = Owner::start(&path);
+    owner.signal(Signal::KILL);
+    drop(owner);
+    world.server.plant(&format!("s/o/seg/{FILE}"), b"bytes");
+    world.inject("HEAD", FILE, 100, S3Fault::Refuse(404, "NoSuchKey"));
+    let store = world.open("a").expect("it opens");
+    let notes = store.opening_notes();
+    assert!(notes.iter().any(|note| note.contains("it was recovered")), "{notes:?}");
+    assert!(world.server.heal() < 100, "it was looked at");
+    store.close().expect("closed");
+}
+
 #[test]
 fn an_owner_that_was_taken_over_cannot_remove_the_tier() {
     let (world, store) = World::made();

@@ -628,9 +628,15 @@ impl Recovery<'_> {
                 continue;
             }
             let key = name.key();
-            if !self.is_garbage(name.tier, &key, file.bytes)? {
-                orphans.unknown += 1;
-                continue;
+            match self.is_garbage(name.tier, &key, file.bytes) {
+                Ok(true) => {}
+                Ok(false) => {
+                    orphans.unknown += 1;
+                    continue;
+                }
+                // The owner before deletes what it had let go of.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
             }
             self.shared.failpoints.hit("recover.orphan")?;
             let tier = self.shared.tier(name.tier);
