@@ -164,7 +164,7 @@ impl Ground {
             (Some(trace), Access::Write) => Some(trace_settings(trace)?),
             _ => None,
         };
-        let (claim, notes) =
+        let Claimed { claim, is_unknown, notes } =
             claimed(&settings, &tiers, &catalog, directory, options.access, clock)?;
         let parts = Parts {
             tiers: tiers.clone(),
@@ -173,7 +173,7 @@ impl Ground {
             recording: trace,
             settings: terrace_stack::Settings {
                 degraded,
-                has_far_log: claim.is_some(),
+                has_far_log: claim.is_some() || is_unknown,
                 ..stack_settings(&settings, options.access)
             },
             clock: Arc::clone(clock),
@@ -194,7 +194,16 @@ impl Ground {
     }
 }
 
-/// The claim to a store whose catalog is in a bucket too, and notes for people.
+/// The claim to a store whose catalog is in a bucket too.
+#[derive(Default)]
+struct Claimed {
+    claim: Option<Claim>,
+    /// Whether another machine may own the store, because the bucket does not answer.
+    is_unknown: bool,
+    /// For people.
+    notes: Vec<String>,
+}
+
 fn claimed(
     settings: &Settings,
     tiers: &[Tier],
@@ -202,9 +211,9 @@ fn claimed(
     directory: &Directory,
     access: Access,
     clock: &Arc<dyn Clock>,
-) -> Result<(Option<Claim>, Vec<String>)> {
+) -> Result<Claimed> {
     let Some((name, _)) = far::pinned_tier_of(settings, directory.path())? else {
-        return Ok((None, Vec::new()));
+        return Ok(Claimed::default());
     };
     if let Some(reason) =
         tiers.iter().find(|tier| tier.name == name).and_then(|tier| tier.offline.as_ref())
@@ -213,16 +222,16 @@ fn claimed(
             "whether another machine has taken the store over is not known, and the level shared is not \
              given: {reason}"
         );
-        return Ok((None, vec![note]));
+        return Ok(Claimed { claim: None, is_unknown: true, notes: vec![note] });
     }
     if access == Access::Read {
         far::check_reader(settings, directory.path())?;
-        return Ok((None, Vec::new()));
+        return Ok(Claimed::default());
     }
-    let Some(store_id) = Stack::id_of(&**catalog)? else { return Ok((None, Vec::new())) };
+    let Some(store_id) = Stack::id_of(&**catalog)? else { return Ok(Claimed::default()) };
     let (claim, refused) = far::claim(settings, directory.path(), store_id, clock.wall_ns())?;
     let notes = refused.map(|error| format!("the level shared is not given: {}", error.chain()));
-    Ok((claim, notes.into_iter().collect()))
+    Ok(Claimed { claim, is_unknown: false, notes: notes.into_iter().collect() })
 }
 
 /// The configured policy. Where nothing may be changed, one that cannot be made is no hindrance.

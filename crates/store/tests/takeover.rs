@@ -236,6 +236,24 @@ fn a_write_in_place_keeps_the_bytes_of_the_last_sync() {
 }
 
 #[test]
+fn a_draft_gets_the_level_that_its_key_has_when_it_is_published() {
+    let (world, store) = World::made();
+    let how = Open { create: Create::IfMissing, ..Open::create() };
+    let how = how.with_semantics(Semantics::at_level(Persistency::Storage));
+    let draft = store.draft(&key("one"), &how).expect("begins");
+    draft.object().write(0, &data("draft", 5000)).expect("written");
+    put(&store, "one", &data("meanwhile", 3000), Persistency::Shared).expect("acknowledged");
+    draft.publish().expect("acknowledged");
+    drop(draft);
+    world.lose("a", store);
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.report.unreachable, 0, "{taken:?}");
+    let store = world.open("b").expect("it opens");
+    assert!(get(&store, "one").expect("there") == data("draft", 5000));
+    store.close().expect("closed");
+}
+
+#[test]
 fn what_is_retained_outlives_a_restart_and_goes_with_the_next_sync() {
     let (world, store) = World::made();
     put(&store, "one", &data("one", 4000), Persistency::Shared).expect("acknowledged");
@@ -419,6 +437,81 @@ fn an_opening_that_is_paused_over_a_takeover_fails() {
     new.close().expect("closed");
 }
 
+/// A supervisor has started the owner again after a crash, and its recovery stalls.
+#[test]
+fn a_recovery_that_is_paused_over_a_takeover_deletes_nothing() {
+    let (world, store) = World::made();
+    store.close().expect("closed");
+    drop(store);
+    let path = world.path("a");
+    let owner = Owner::start(&path);
+    let client = Store::open(path.to_str().expect("text")).expect("it is served");
+    put(&client, "kept", &data("kept", 5000), Persistency::Shared).expect("acknowledged");
+    owner.signal(Signal::KILL);
+    drop((owner, client));
+    // It owns the store still, and is about to list its files.
+    world.inject("LIST", "/o/seg/", 1, S3Fault::Hold);
+    thread::scope(|scope| {
+        let paused = scope.spawn(|| world.open("a"));
+        world.server.wait_held();
+        world.take_over("b").expect("taken over");
+        let new = world.open("b").expect("it opens");
+        put(&new, "mine", &data("mine", 6000), Persistency::Shared).expect("acknowledged");
+        let before = world.server.names();
+        world.server.release();
+        // Whether it opens or not, it finds the seal.
+        if let Ok(old) = paused.join().expect("no panic") {
+            let refused = put(&old, "late", b"x", Persistency::Shared).expect_err("fenced");
+            assert_eq!(refused.kind(), ErrorKind::Denied, "{}", refused.chain());
+            let _ = old.close();
+        }
+        let now = world.server.names();
+        for name in before.iter().filter(|name| name.contains("/o/")) {
+            assert!(now.contains(name), "{name} is gone");
+        }
+        world.lose("b", new);
+    });
+    world.take_over("c").expect("taken over");
+    let store = world.open("c").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), data("kept", 5000));
+    assert_eq!(get(&store, "mine").expect("there"), data("mine", 6000));
+    store.close().expect("closed");
+}
+
+/// The owner before deletes a file between the listing of a recovery and the look at it.
+#[test]
+fn a_recovery_passes_over_a_file_that_is_gone_by_then() {
+    const FILE: &str = "0000000000000fff.0.fff";
+    let (world, store) = World::made();
+    store.close().expect("closed");
+    drop(store);
+    let path = world.path("a");
+    let owner = Owner::start(&path);
+    owner.signal(Signal::KILL);
+    drop(owner);
+    world.server.plant(&format!("s/o/seg/{FILE}"), b"bytes");
+    world.inject("HEAD", FILE, 100, S3Fault::Refuse(404, "NoSuchKey"));
+    let store = world.open("a").expect("it opens");
+    let notes = store.opening_notes();
+    assert!(notes.iter().any(|note| note.contains("it was recovered")), "{notes:?}");
+    assert!(world.server.heal() < 100, "it was looked at");
+    store.close().expect("closed");
+}
+
+#[test]
+fn an_owner_that_was_taken_over_cannot_remove_the_tier() {
+    let (world, store) = World::made();
+    // Its log is there, and it has nothing more to write.
+    let pair = (b"k".as_slice(), Some(b"v".as_slice()));
+    store.kv_apply("ns", &[pair], Persistency::Shared).expect("applied");
+    world.take_over("b").expect("taken over");
+    let refused = store.admin().remove_tier("cold").expect_err("it is another's");
+    assert!(refused.chain().contains("taken over by the host"), "{}", refused.chain());
+    let new = world.open("b").expect("it opens");
+    assert_eq!(new.kv_get("ns", b"k").expect("read").as_deref(), Some(b"v".as_slice()));
+    new.close().expect("closed");
+}
+
 #[test]
 fn a_checkpoint_of_a_replaced_owner_acknowledges_nothing() {
     let world = World::new();
@@ -536,6 +629,41 @@ fn a_further_bucket_does_not_move_the_log() {
     let store = world.open("b").expect("it opens");
     assert_eq!(get(&store, "kept").expect("there"), b"bytes");
     store.close().expect("closed");
+}
+
+/// The bucket with the log does not answer the owner before, and another bucket does.
+#[test]
+fn an_owner_without_the_bucket_of_the_log_deletes_from_no_other() {
+    let (world, store) = World::made();
+    let further = world.bucket().replace("\"cold\"", "\"colder\"").replace("\"s\"", "\"s2\"");
+    store.admin().add_tier(&further, None).expect("added");
+    put(&store, "moved", &data("moved", 5000), Persistency::Storage).expect("written");
+    for ticket in
+        store.admin().migrate(&key("moved"), "colder", MoveKind::Move, 0, "test").expect("queued")
+    {
+        store.admin().wait(ticket, Duration::from_secs(20)).expect("known").expect("ends");
+    }
+    store.close().expect("closed");
+    drop(store);
+    let file = world.path("a").join("terrace.toml");
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    let text = text.replacen(&world.server.endpoint(), "http://127.0.0.1:1", 1);
+    std::fs::write(&file, text).expect("written");
+    let path = world.path("a");
+    let options = OpenOptions { attach: false, degraded: true, ..OpenOptions::default() };
+    let old = Store::open_with(path.to_str().expect("text"), options).expect("it opens");
+    let notes = old.opening_notes();
+    assert!(notes.iter().any(|note| note.contains("is not known")), "{notes:?}");
+    let text = format!(
+        "[store]\n[[tier]]\nname = \"nvme\"\npath = \"nvme\"\n{further}{}[catalog]\nengine = \"fjall\"\npath = \"catalog\"\n",
+        world.bucket()
+    );
+    Store::take_over(&world.path("b"), &text, &mut |_| {}).expect("taken over");
+    let new = world.open("b").expect("it opens");
+    old.delete(&key("moved")).expect("deleted there");
+    old.close().expect("closed");
+    assert!(get(&new, "moved").expect("there") == data("moved", 5000));
+    new.close().expect("closed");
 }
 
 /// Writes a key that only this user can read.

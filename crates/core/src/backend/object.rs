@@ -205,8 +205,9 @@ pub trait Draft: Send + Sync {
     /// # Errors
     ///
     /// `Exists` (with [`Create::New`](super::Create::New)), `NotFound` (with [`Create::Never`](super::Create::Never), or where the
-    /// draft was discarded), `Invalid` (published before), `NoSpace`, `Io`, `Unreachable`. The key then
-    /// names the old value, unless it is `Unreachable` with [`Applied::Unknown`](crate::Applied). After
+    /// draft was discarded), `Invalid` (published before), `Unsupported` (it cannot keep the level of the old
+    /// value, which appeared or was raised since the draft was begun), `NoSpace`, `Io`, `Unreachable`. The key
+    /// then names the old value, unless it is `Unreachable` with [`Applied::Unknown`](crate::Applied). After
     /// a failed sync, or where a server has lost it, the draft is discarded; else it may be published
     /// again.
     fn publish(&self) -> Result<Option<Arc<[u8]>>>;

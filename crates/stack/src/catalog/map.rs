@@ -335,8 +335,15 @@ impl Catalog {
         self.changes.go_on(point, self.last_ticket_now()?);
         drop(alone);
         // That of this opening was written before: there may be tiers that the log does not know.
-        let header = crate::lock(&self.header).encode();
-        self.transact(&mut |txn| txn.put(HEADER_KEY, &header)).map(drop)
+        self.rewrite_header().map(drop)
+    }
+
+    /// Writes the header as it is, which the log says, too.
+    pub(crate) fn rewrite_header(&self) -> Result<Ticket> {
+        // Held over the commit, as by every change of it.
+        let header = crate::lock(&self.header);
+        let value = header.encode();
+        self.transact(&mut |txn| txn.put(HEADER_KEY, &value))
     }
 
     /// The changes that are kept for a log.

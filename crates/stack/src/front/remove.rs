@@ -44,6 +44,8 @@ pub(crate) fn remove(shared: &Shared, name: &str, tier: TierIndex) -> Result<()>
     state.set_draining(true);
     shared.update_keeping();
     let checked = check_empty(shared, tier, state)
+        // What is there now belongs to another machine, where that has taken the store over.
+        .and_then(|()| if state.is_shared() { shared.confirm_owner() } else { Ok(()) })
         // Versions go with the tier that keeps them.
         .and_then(|()| shared.purge_kept(tier))
         .map_err(|error| error.with("tier", name));

@@ -22,7 +22,7 @@ use crate::shared::Shared;
 use crate::shared::drops::Drop as Superseded;
 use crate::shared::promises;
 use crate::tiers::account::Class;
-use crate::tiers::list::cuts_objects;
+use crate::tiers::list::{TierState, cuts_objects};
 use crate::watch::ring::{Change, Created, Took};
 
 /// A new object before its record is committed.
@@ -178,19 +178,25 @@ impl Shared {
         if entry.is_deleted() {
             return Ok(false);
         }
-        for segment in entry.segments.load().iter() {
-            let tier = segment.location.load_full().primary.place.tier;
-            if !self.tier(tier).keeps(level) {
-                return Err(Error::new(ErrorKind::Unsupported, "open object")
-                    .because("the tier it is on cannot keep what is asked for; migrate it first")
-                    .with("persistency", level)
-                    .with("tier", &self.tier(tier).name));
-            }
+        if let Some(weak) = self.weak_tier(entry, level) {
+            return Err(Error::new(ErrorKind::Unsupported, "open object")
+                .because("the tier it is on cannot keep what is asked for; migrate it first")
+                .with("persistency", level)
+                .with("tier", &weak.name));
         }
         if entry.promise(level) {
             self.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())])?;
         }
         Ok(true)
+    }
+
+    /// A tier that has a primary of the object and cannot keep such a promise; the caller holds `changes`.
+    pub(crate) fn weak_tier(&self, entry: &Entry, level: Persistency) -> Option<&TierState> {
+        let segments = entry.segments.load();
+        let mut tiers = segments
+            .iter()
+            .map(|segment| self.tier(segment.location.load_full().primary.place.tier));
+        tiers.find(|tier| !tier.keeps(level))
     }
 
     /// Counts a handle as closed.

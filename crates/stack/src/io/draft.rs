@@ -152,12 +152,7 @@ impl Shared {
                 record.map(|record| Arc::new(self.entry(entry.key.clone(), &record)))
             }
         };
-        // An object that appeared since then is rare: only then readers wait for a device.
-        let prepared = match !is_synced && needs_sync(entry, old.is_some()) {
-            true => self.prepare(entry, true),
-            false => Ok(()),
-        };
-        match prepared.and_then(|()| self.switch_to_draft(entry, old.as_ref(), create)) {
+        match self.switch_when_prepared(entry, old.as_ref(), create, is_synced) {
             Ok(ticket) => {
                 let replaced = old.as_ref().and_then(|old| old.label.clone());
                 self.end_publication(entry, claim, old, ticket).map(|()| replaced)
@@ -169,6 +164,49 @@ impl Shared {
                 Err(error)
             }
         }
+    }
+
+    /// Switches a claimed key to a draft, which is prepared once more where the key names more by now than it
+    /// was prepared for: an object that appeared since then, or that is promised more, is rare, and only
+    /// then readers wait for a device.
+    fn switch_when_prepared(
+        &self,
+        entry: &Arc<Entry>,
+        old: Option<&Arc<Entry>>,
+        create: Create,
+        mut is_synced: bool,
+    ) -> Result<Ticket> {
+        loop {
+            let promised = old.map_or(Persistency::None, |old| old.persistency());
+            let is_raised = promised > entry.persistency();
+            if is_raised {
+                self.raise_draft(entry, promised)?;
+            }
+            let is_to_sync = !is_synced && needs_sync(entry, old.is_some());
+            if is_to_sync || is_raised && promised >= Persistency::Shared {
+                self.prepare(entry, true)?;
+                is_synced = true;
+            }
+            if let Some(ticket) = self.switch_to_draft(entry, old, create)? {
+                return Ok(ticket);
+            }
+        }
+    }
+
+    /// Promises a draft what the object is promised that it replaces.
+    fn raise_draft(&self, entry: &Entry, level: Persistency) -> Result<()> {
+        let _changes = crate::lock(&entry.changes);
+        if let Some(weak) = self.weak_tier(entry, level) {
+            return Err(Error::new(ErrorKind::Unsupported, "publish a draft")
+                .because(
+                    "the tier it is on cannot keep what the object is promised that it replaces; \
+                     begin it again",
+                )
+                .with("persistency", level)
+                .with("tier", &weak.name));
+        }
+        entry.promise(level);
+        Ok(())
     }
 
     /// Marks the files of a draft as those of an object. With `is_synced` the bytes are durable before
@@ -223,19 +261,22 @@ impl Shared {
         Ok(())
     }
 
-    /// The commit that switches a claimed key from the old object, if there is one, to a draft.
+    /// The commit that switches a claimed key from the old object, if there is one, to a draft; `None` where
+    /// that is promised more by now.
     fn switch_to_draft(
         &self,
         entry: &Arc<Entry>,
         old: Option<&Arc<Entry>>,
         create: Create,
-    ) -> Result<Ticket> {
+    ) -> Result<Option<Ticket>> {
         let _changes = crate::lock(&entry.changes);
         // Another thread may have published or discarded it until the key was claimed.
         check_draft(entry)?;
         check_create(create, old.is_some())?;
+        if old.is_some_and(|old| old.persistency() > entry.persistency()) {
+            return Ok(None);
+        }
         if let Some(old) = old {
-            entry.promise(old.persistency());
             entry.is_pinned.store(old.is_pinned.load(Ordering::Acquire), Ordering::Release);
         }
         let draft = entry.record_now();
@@ -258,7 +299,7 @@ impl Shared {
                 committed.and_then(|it| self.failpoints.hit("publish.catalog").map(|()| it))
             }
         };
-        switched.inspect(|_| entry.mark_published()).inspect_err(|_| {
+        switched.inspect(|_| entry.mark_published()).map(Some).inspect_err(|_| {
             // It may have been written all the same. What replaced the old object was taken back.
             let mut back = vec![Write::Put(&entry.key, &draft)];
             back.extend(histories.iter().map(history(false)));
@@ -279,12 +320,19 @@ impl Shared {
         old: Option<Arc<Entry>>,
         ticket: Ticket,
     ) -> Result<()> {
+        let level = entry.persistency();
+        // Held until the level is kept: a raise that fails takes back what is not.
+        let raising = (level > entry.kept()).then(|| crate::lock(&entry.raising));
         self.entries.fulfil(claim, Arc::clone(entry));
         crate::lock(&self.drafts).remove(&entry.object_id);
         if let Some(old) = old.filter(|old| old.object_id > entry.object_id) {
             self.mark_dead(&old);
         }
-        self.wait_for(ticket, entry.persistency())
+        self.wait_for(ticket, level)?;
+        if raising.is_some() {
+            entry.keep(level);
+        }
+        Ok(())
     }
 
     /// Marks the files of an old object whose number is higher than that of the new one: where the

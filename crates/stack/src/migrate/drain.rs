@@ -179,11 +179,19 @@ impl<'a> Round<'a> {
             }
             if location.primary.place.tier == self.tier {
                 self.primary(&entry, segment);
-            } else if files > 0
-                && let Err(error) = self.shared.drop_copy(&entry, segment, self.tier)
-            {
-                self.note_stuck(key, segment.number, error.chain());
+            } else if files > 0 {
+                self.copies(&entry, segment);
             }
+        }
+    }
+
+    fn copies(&mut self, entry: &Entry, segment: &Segment) {
+        match self.shared.drop_copy(entry, segment, self.tier) {
+            Ok(false) if self.shared.needs_shared(entry, segment, self.tier) => {
+                self.note_outcome(&entry.key, segment.number, Outcome::TooWeak.word(), "");
+            }
+            Ok(_) => {}
+            Err(error) => self.note_stuck(&entry.key, segment.number, error.chain()),
         }
     }
 
@@ -220,7 +228,9 @@ impl<'a> Round<'a> {
         let order = (self.tier.0 + 1..count).chain((0..self.tier.0).rev()).map(TierIndex);
         let able = order.filter(|tier| {
             let state = shared.tier(*tier);
-            state.takes_data() && state.keeps(entry.persistency())
+            state.takes_data()
+                && state.keeps(entry.persistency())
+                && !shared.would_unshare(entry, segment, self.tier, *tier)
         });
         let able: Vec<_> = able.collect();
         let location = segment.location.load_full();

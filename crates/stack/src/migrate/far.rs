@@ -8,7 +8,8 @@
 //! next owner of the store may begin with any earlier state.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ const ATTEMPTS_MAX: u32 = 200;
 
 /// Pause between two of them.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Segments of an object that are copied at once, each by a thread that mostly waits for the service.
+const COPIES_AT_ONCE_MAX: usize = 8;
 
 impl TierState {
     /// Whether another machine that takes the store over finds what it holds. A tier that is written in place is
@@ -80,6 +84,15 @@ impl Shared {
         }
     }
 
+    /// Writes a commit to the log, where there is one: it comes before the seal of a takeover, or finds it. A wait
+    /// for commits that the log has already finds no seal.
+    pub(crate) fn confirm_owner(&self) -> Result<()> {
+        match self.far() {
+            Some(far) => far.wait(self.catalog.rewrite_header()?.0),
+            None => self.wait_far_all(),
+        }
+    }
+
     /// Refuses everything from now on: another machine owns the store.
     pub(crate) fn fence(&self, reason: &str) {
         let _ = self.fenced.set(reason.into());
@@ -110,6 +123,17 @@ impl Shared {
             && !segment.location.load().sites().any(|site| is_other(&site.place))
     }
 
+    /// Whether an object would lose what its level promises where a segment leaves a tier that keeps nothing of it.
+    pub(crate) fn would_unshare(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        from: TierIndex,
+        to: TierIndex,
+    ) -> bool {
+        !self.tier(to).is_shared() && self.needs_shared(entry, segment, from)
+    }
+
     /// Gives an object what the level `shared` promises, after its bytes were synced; does nothing at
     /// other levels.
     pub(crate) fn share(&self, entry: &Arc<Entry>) -> Result<()> {
@@ -118,6 +142,9 @@ impl Shared {
             return Ok(());
         }
         self.share_segments(entry)?;
+        // Also the commits that name the copies: the next opening would take a copy that no record names for
+        // the rest of a crash.
+        self.catalog.wait_all()?;
         self.wait_far_all()?;
         self.release(entry);
         Ok(())
@@ -127,11 +154,37 @@ impl Shared {
     pub(crate) fn share_segments(&self, entry: &Arc<Entry>) -> Result<()> {
         let far = self.far().ok_or_else(unsupported)?;
         let (to, _) = self.tiers.find(far.tier()).ok_or_else(unsupported)?;
-        for segment in entry.segments.load_full().iter() {
-            self.share_segment(entry, segment, to)
-                .map_err(|error| error.with("key", &entry.key))?;
-        }
-        Ok(())
+        let segments = entry.segments.load_full();
+        let lacking: Vec<_> = segments.iter().filter(|one| !self.has_shared(one)).collect();
+        let next = AtomicUsize::new(0);
+        let copy = || -> Result<()> {
+            while let Some(segment) = lacking.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.share_segment(entry, segment, to).inspect_err(|_| {
+                    // The others end with what they have begun.
+                    next.store(lacking.len(), Ordering::Relaxed);
+                })?;
+            }
+            Ok(())
+        };
+        let helpers = lacking.len().min(COPIES_AT_ONCE_MAX).saturating_sub(1);
+        let copy = &copy;
+        let copied = std::thread::scope(|scope| {
+            let spawn = |_| {
+                let thread = std::thread::Builder::new().name("terrace-share".into());
+                // Without it this thread copies more.
+                thread.spawn_scoped(scope, move || {
+                    terrace_affinity::roam();
+                    copy()
+                })
+            };
+            let helpers: Vec<_> = (0..helpers).flat_map(spawn).collect();
+            let own = copy();
+            helpers.into_iter().fold(own, |done, helper| {
+                let helped = helper.join().unwrap_or_else(|panic| resume_unwind(panic));
+                done.and(helped)
+            })
+        });
+        copied.map_err(|error: Error| error.with("key", &entry.key))
     }
 
     fn share_segment(
@@ -222,13 +275,19 @@ impl Shared {
         crate::lock(&self.retained).entry(superseded.row.object_id).or_default().push(superseded);
     }
 
-    /// The files among superseded ones of an object that are to be retained; the others are returned.
+    /// Retains those among superseded files of an object that have the bytes of its last sync, and no other file
+    /// on a shared tier has; the others are returned. The new location is published.
     pub(crate) fn retain_among(&self, entry: &Entry, all: Vec<Superseded>) -> Vec<Superseded> {
         if entry.persistency() < Persistency::Shared || entry.is_deleted() {
             return all;
         }
-        let (retained, rest): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|one| self.tier(one.row.place.tier).is_shared());
+        let segments = entry.segments.load_full();
+        let is_needed = |one: &Superseded| {
+            let found = segments.iter().find(|segment| segment.number == one.row.segment);
+            self.tier(one.row.place.tier).is_shared()
+                && !found.is_some_and(|segment| self.has_shared(segment))
+        };
+        let (retained, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_needed);
         retained.into_iter().for_each(|one| self.retain(one));
         rest
     }

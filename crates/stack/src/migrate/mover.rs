@@ -382,6 +382,9 @@ fn check(
         MoveWish::Copy if has_copy => Err(Outcome::Already),
         MoveWish::Copy => Ok(from),
         _ if !target.keeps(entry.persistency()) => Err(Outcome::TooWeak),
+        MoveWish::Drain if shared.would_unshare(entry, segment, from, request.to) => {
+            Err(Outcome::TooWeak)
+        }
         _ => Ok(from),
     }
 }

@@ -274,8 +274,10 @@ impl Shared {
                 // The marker first: without its row nothing would look for it again, and a rebuild would
                 // take the file for one whose time is over. Where it cannot be deleted now, the row stays.
                 let marker = marker_of(&row.place.key(row.object_id, row.segment));
-                let backend = &self.tier(row.place.tier).backend;
-                if missing_is_gone(backend.delete(&marker)).is_ok() {
+                let tier = self.tier(row.place.tier);
+                // A later owner may keep the file.
+                let is_owner = !tier.is_shared() || self.confirm_owner().is_ok();
+                if is_owner && missing_is_gone(tier.backend.delete(&marker)).is_ok() {
                     changes.push((row, vec![KeptRow::gone(row.place.file)]));
                 }
                 continue;

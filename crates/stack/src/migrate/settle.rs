@@ -66,16 +66,33 @@ impl Shared {
         segment: &Segment,
         tier: TierIndex,
     ) -> Result<bool> {
+        self.drop_copy_where(entry, segment, tier, || !self.needs_shared(entry, segment, tier))
+    }
+
+    /// The same for a copy whose bytes are wrong: the level `shared` needs another one.
+    pub(crate) fn drop_bad_copy(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        tier: TierIndex,
+    ) -> Result<bool> {
+        self.drop_copy_where(entry, segment, tier, || true)
+    }
+
+    fn drop_copy_where(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        tier: TierIndex,
+        may_go: impl FnOnce() -> bool,
+    ) -> Result<bool> {
         self.settle(entry, segment)?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
         let (dropped, kept): (Vec<_>, Vec<_>) =
             location.copies.iter().cloned().partition(|copy| copy.place.tier == tier);
         let is_settled = location.settling.is_none();
-        if self.needs_shared(entry, segment, tier) {
-            return Ok(false);
-        }
-        if dropped.is_empty() || !is_settled || entry.has_lost(segment) {
+        if dropped.is_empty() || !is_settled || entry.has_lost(segment) || !may_go() {
             return Ok(false);
         }
         let primary = Arc::clone(&location.primary);

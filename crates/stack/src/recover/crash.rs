@@ -51,6 +51,16 @@ struct Changed {
     is_as_long: bool,
 }
 
+/// Files that no record names, by what becomes of them.
+#[derive(Default)]
+struct Orphans {
+    deleted: u64,
+    /// They are garbage, and are deleted behind the next write of the log on the shared tier.
+    waiting: u64,
+    /// They stay.
+    unknown: u64,
+}
+
 struct Recovery<'a> {
     shared: &'a Shared,
     /// The opening that crashed.
@@ -103,7 +113,7 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
         recovery.name(row.object_id, row.segment, &row.place);
     }
     recovery.name_kept()?;
-    let (orphans, unknown) = recovery.delete_orphans()?;
+    let orphans = recovery.delete_orphans()?;
     collect_garbage(shared)?;
     // What the crashed process wrote without a sync is synced by the next close.
     shared.entries.note_evicted_unsynced();
@@ -113,8 +123,12 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
         (recovery.reverted, "migrations were undone, because the machine restarted meanwhile"),
         (recovery.lost, "objects were lost that were not promised to survive this"),
         (recovery.damaged, "records are damaged; see terrace fsck"),
-        (orphans, "files of unfinished operations were deleted"),
-        (unknown, "unknown files were left alone; see terrace fsck"),
+        (orphans.deleted, "files of unfinished operations were deleted"),
+        (
+            orphans.waiting,
+            "files of unfinished operations go with the next write of the shared log",
+        ),
+        (orphans.unknown, "unknown files were left alone; see terrace fsck"),
     ] {
         if count > 0 {
             notes.push(format!("{count} {what}"));
@@ -610,23 +624,48 @@ impl Recovery<'_> {
         self.shared.catalog.wait_all()
     }
 
-    /// Deletes files that no record names; how many, and how many unknown ones were left.
-    fn delete_orphans(&mut self) -> Result<(u64, u64)> {
-        let (mut deleted, mut unknown) = (0, self.foreign);
+    /// Deletes files that no record names. Those on a shared tier become garbage, which is deleted behind a
+    /// write of the log there: another machine may have taken the store over since the claim to it, and these
+    /// may be its files, or such as only the log names since a loss of power.
+    fn delete_orphans(&mut self) -> Result<Orphans> {
+        let mut orphans = Orphans { unknown: self.foreign, ..Orphans::default() };
+        let mut rows = Vec::new();
         for (name, file) in std::mem::take(&mut self.files) {
             if file.is_named {
                 continue;
             }
             let key = name.key();
-            if !self.is_garbage(name.tier, &key, file.bytes)? {
-                unknown += 1;
-                continue;
+            match self.is_garbage(name.tier, &key, file.bytes) {
+                Ok(true) => {}
+                Ok(false) => {
+                    orphans.unknown += 1;
+                    continue;
+                }
+                // The owner before deletes what it had let go of.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
             }
             self.shared.failpoints.hit("recover.orphan")?;
-            crate::missing_is_gone(self.shared.tier(name.tier).backend.delete(&key))?;
-            deleted += 1;
+            let tier = self.shared.tier(name.tier);
+            if self.shared.settings.has_far_log && tier.is_shared() {
+                let bytes = match tier.backend.stat(&key) {
+                    Ok(stat) => tier.media_bytes(&stat),
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                };
+                let (object_id, segment, place) = (name.object_id, name.segment, name.place(0, 0));
+                rows.push(GarbageRow { object_id, segment, place, bytes });
+                continue;
+            }
+            crate::missing_is_gone(tier.backend.delete(&key))?;
+            orphans.deleted += 1;
         }
-        Ok((deleted, unknown))
+        orphans.waiting = rows.len() as u64;
+        for batch in rows.chunks(BATCH) {
+            let writes: Vec<_> = batch.iter().cloned().map(Write::Garbage).collect();
+            self.shared.catalog.commit(&writes)?;
+        }
+        Ok(orphans)
     }
 
     fn is_garbage(&self, tier: TierIndex, key: &Key, bytes: Option<u64>) -> Result<bool> {

@@ -103,7 +103,8 @@ pub struct Settings {
     pub access: Access,
     /// Whether the stack may be opened for writing where tiers are offline.
     pub degraded: bool,
-    /// Whether [`crate::Stack::set_far_log`] follows: until then no file is deleted from a shared tier.
+    /// Whether the catalog has a log on a shared tier: until [`crate::Stack::set_far_log`] no file is deleted from
+    /// such tiers.
     pub has_far_log: bool,
     /// The level of objects whose application says nothing.
     pub persistency: Persistency,

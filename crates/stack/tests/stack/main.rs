@@ -41,6 +41,7 @@ mod rest;
 mod scrub;
 mod semantics;
 mod shadow;
+mod shared_level;
 mod stale;
 mod tiers;
 mod trace;

@@ -2,9 +2,11 @@
 //! Objects that are replaced as a whole.
 
 use crate::common::crashing::{Crash, Crashing};
-use crate::common::world::{World, all_keys, assert_sound, cutting_where, key, migrate, put};
+use crate::common::world::{
+    World, all_keys, assert_sound, cutting_where, key, migrate, promise_nothing, put,
+};
 use terrace_core::{
-    Backend, BackendExt, Create, ErrorKind, ObjectExt, Open, Persistency, TierIndex,
+    Backend, BackendExt, Create, ErrorKind, ObjectExt, Open, Persistency, Semantics, TierIndex,
 };
 use terrace_stack::{MoveKind, RebuildOptions, Stack};
 use terrace_testkit::versions::{content, overwrite_beside_readers, version_of};
@@ -154,6 +156,36 @@ fn a_pin_and_a_promise_outlive_a_put() {
     assert!(explanation.is_pinned, "{explanation:?}");
     assert_eq!(explanation.segments[0].tier, "slow");
     assert_eq!(explanation.persistency, "storage");
+    assert_sound(&world, &stack);
+}
+
+/// Another object appears under the key of a draft, and is promised more.
+#[test]
+fn a_draft_keeps_what_the_object_is_promised_that_it_replaces() {
+    let world = World::with(&[
+        ("memory", 1 << 30, Persistency::None),
+        ("disk", 1 << 30, Persistency::Storage),
+    ]);
+    let stack = world.create_with(promise_nothing);
+    let name = key("plain");
+    let at = |level| Open::create().with_semantics(Semantics::at_level(level));
+    let first = stack.draft(&name, &at(Persistency::None)).expect("begins on the first tier");
+    first.object().write(0, &content(1)).expect("writes");
+    let second = stack.draft(&name, &at(Persistency::Process)).expect("begins");
+    second.object().write(0, &content(2)).expect("writes");
+    stack.put(&name, &content(3), &at(Persistency::Storage)).expect("replaces");
+    let error = first.publish().expect_err("its tier is too weak");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{}", error.chain());
+    assert_eq!(stack.read_all(&name).expect("reads"), content(3));
+    drop(first);
+    second.publish().expect("replaces");
+    drop(second);
+    assert_eq!(stack.explain(&name).expect("exists").persistency, "storage");
+    world.failpoints().freeze();
+    drop(stack);
+    world.lose_all_unsynced();
+    let stack = world.open_with(promise_nothing);
+    assert_eq!(stack.read_all(&name).expect("reads"), content(2));
     assert_sound(&world, &stack);
 }
 

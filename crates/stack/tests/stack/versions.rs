@@ -33,7 +33,7 @@ fn world() -> World {
     World::two().whole("slow").keeping("slow", WEEK)
 }
 
-fn data(seed: u64) -> Vec<u8> {
+pub(crate) fn data(seed: u64) -> Vec<u8> {
     pattern_bytes(seed, 0, 0, 50_000)
 }
 
@@ -75,7 +75,7 @@ fn keep(stack: &Stack, name: &Key) {
 }
 
 /// Files and markers of a tier.
-fn on_disk(world: &World, tier: usize) -> (usize, usize) {
+pub(crate) fn on_disk(world: &World, tier: usize) -> (usize, usize) {
     let files = world.disk(tier).files();
     let of = |namespace: &str| files.iter().filter(|one| one.key.namespace() == namespace).count();
     (of("seg"), of("kept"))
@@ -626,11 +626,11 @@ fn an_old_backup_makes_no_present_values_of_versions() {
 }
 
 /// Pairs of the catalog of one sort.
-fn rows(world: &World, sort: u8) -> Vec<Pair> {
+pub(crate) fn rows(world: &World, sort: u8) -> Vec<Pair> {
     world.kv().pairs().into_iter().filter(|(row, _)| row[0] == sort).collect()
 }
 
-fn put_rows(world: &World, rows: &[Pair]) {
+pub(crate) fn put_rows(world: &World, rows: &[Pair]) {
     let kv = world.kv().open();
     for (row, value) in rows {
         kv.put(row, value).expect("put");
@@ -654,7 +654,7 @@ fn with_named_files(world: &World, name: &Key) -> Vec<u8> {
 }
 
 /// The process ends without a close.
-fn end(world: &World, stack: Stack) {
+pub(crate) fn end(world: &World, stack: Stack) {
     world.failpoints().freeze();
     drop(stack);
     world.crash(Crash::Process);
@@ -822,7 +822,7 @@ fn a_loss_of_power_that_takes_the_end_of_an_object_leaves_a_version() {
 }
 
 /// A log that has every commit at once.
-struct Far;
+pub(crate) struct Far;
 
 impl FarLog for Far {
     fn tier(&self) -> &str {
@@ -835,7 +835,7 @@ impl FarLog for Far {
 }
 
 /// Another machine has the tier `slow` and the catalog.
-fn taken_over(world: &World) -> TakeoverReport {
+pub(crate) fn taken_over(world: &World) -> TakeoverReport {
     world.tier(1).heal();
     let catalog: Arc<dyn terrace_core::Kv> = world.kv().open();
     let tiers = [world.tier_to_add("slow")];

@@ -61,7 +61,7 @@ pub enum S3Fault {
 pub struct S3FaultPoint {
     /// The kind, as in [`S3Server::counts`]; empty for all.
     pub kind: &'static str,
-    /// What the name contains.
+    /// What the name contains. A listing has none: where the kind is `LIST`, what its prefix contains.
     pub name: String,
     /// How many of them; the fault is over then.
     pub times: u64,
@@ -276,7 +276,7 @@ fn serve(shared: &Shared, connection: &TcpStream) -> io::Result<()> {
             continue;
         };
         let kind = kind(&request, &name);
-        let fault = shared.begin(kind, &name, request.body.len());
+        let fault = shared.begin(kind, &name, &request);
         if let Some(S3Fault::Stall(longest)) = fault {
             shared.clock.sleep(longest);
         }
@@ -344,11 +344,13 @@ fn tag(bytes: &[u8]) -> String {
 
 impl Shared {
     /// Counts a request; what is to go wrong with it.
-    fn begin(&self, kind: &'static str, name: &str, body_bytes: usize) -> Option<S3Fault> {
+    fn begin(&self, kind: &'static str, name: &str, request: &Request) -> Option<S3Fault> {
         let mut state = lock(&self.state);
         *state.counts.entry(kind).or_default() += 1;
-        state.received_bytes += body_bytes as u64;
+        state.received_bytes += request.body.len() as u64;
+        let prefix = request.parameter("prefix").unwrap_or_default();
         let is_met = |point: &&mut S3FaultPoint| {
+            let name = if point.kind == "LIST" { prefix } else { name };
             (point.kind.is_empty() || point.kind == kind)
                 && name.contains(&point.name)
                 && point.times > 0

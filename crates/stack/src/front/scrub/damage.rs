@@ -69,11 +69,7 @@ impl Scrub<'_> {
                 Some(_) if !self.can_write() => Err("nothing may be changed".into()),
                 None => Err("no other file of it is right".into()),
                 Some(good) if is_primary => self.mend(&entry, &segment, &location, good),
-                Some(_) => self
-                    .shared
-                    .drop_copy(&entry, &segment, site.place.tier)
-                    .map(|_| (Mended::Done, "the copy was dropped"))
-                    .map_err(|error| error.chain()),
+                Some(_) => self.drop_bad(&entry, &segment, site.place.tier),
             };
             match mended {
                 Ok((Mended::Done, what)) => {
@@ -87,6 +83,28 @@ impl Scrub<'_> {
             self.shared.close_files(&entry);
         }
         Ok(())
+    }
+
+    /// Drops a copy. An object at level `shared` gets another one at once: a takeover would serve the bad one.
+    fn drop_bad(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Segment,
+        tier: TierIndex,
+    ) -> Result<(Mended, &'static str), String> {
+        let dropped = self.shared.drop_bad_copy(entry, segment, tier);
+        if !dropped.map_err(|error| error.chain())? {
+            return Ok((Mended::Changed, ""));
+        }
+        if !self.shared.tier(tier).is_shared() || entry.persistency() < Persistency::Shared {
+            return Ok((Mended::Done, "the copy was dropped"));
+        }
+        match self.shared.share(entry) {
+            Ok(()) => Ok((Mended::Done, "the copy was made anew")),
+            Err(error) => {
+                Err(format!("the copy was dropped, and not made anew: {}", error.chain()))
+            }
+        }
     }
 
     fn mend(

@@ -174,7 +174,9 @@ impl Job<'_> {
                 let _ = self.mark(&old, Role::Copy);
             }
         } else {
-            self.shared.drops.add(vec![Superseded { site: old, row }]);
+            // It may have the bytes of the last sync at level `shared`.
+            let superseded = vec![Superseded { site: old, row }];
+            self.shared.drops.add(self.shared.retain_among(self.entry, superseded));
         }
         Ok(())
     }

@@ -188,6 +188,11 @@ impl Job<'_> {
         if is_primary && !self.shared.tier(self.to()).keeps(self.entry.persistency()) {
             return Err(stop(Outcome::TooWeak));
         }
+        if wish == MoveWish::Drain
+            && self.shared.would_unshare(self.entry, self.segment, self.one.from, self.to())
+        {
+            return Err(stop(Outcome::TooWeak));
+        }
         let holds = &self.segment.holds;
         if !is_dropping && (holds.is_held() || holds.writings() != self.writings) {
             return Err(Stop::Outcome(Outcome::Busy, HELD.into()));

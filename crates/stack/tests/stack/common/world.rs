@@ -539,7 +539,8 @@ fn check_levels(stack: &Stack, explanation: &Explanation) -> Result<(), String> 
         let tiers = stack.tiers();
         let tier = tiers.iter().find(|tier| tier.name == segment.tier);
         let tier = tier.ok_or_else(|| format!("no tier {}", segment.tier))?;
-        if level(&tier.persistency)? < promised {
+        // The level `shared` is that of a copy on another tier, and of the log.
+        if level(&tier.persistency)? < promised.min(Persistency::Storage) {
             return Err(format!("{} is on a tier that is too weak", explanation.key));
         }
     }
