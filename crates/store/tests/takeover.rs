@@ -103,6 +103,14 @@ impl World {
         std::fs::remove_dir_all(self.path(machine)).expect("removed");
     }
 
+    /// The names of all objects of logs, in order.
+    fn logs(&self) -> Vec<String> {
+        let mut names = self.server.names();
+        names.retain(|name| name.contains("/c/log-"));
+        names.sort();
+        names
+    }
+
     fn inject(&self, kind: &'static str, name: &str, times: u64, fault: S3Fault) {
         self.server.inject(S3FaultPoint { kind, name: name.into(), times, fault });
     }
@@ -495,6 +503,24 @@ fn a_takeover_with_wrong_settings_fences_nothing() {
         assert!(!world.path("b").exists(), "nothing is left");
     }
     put(&store, "second", b"2", Persistency::Shared).expect("it is the owner still");
+    store.close().expect("closed");
+}
+
+#[test]
+fn a_damaged_head_of_the_last_log_object_is_an_error() {
+    let (world, store) = World::made();
+    put(&store, "first", b"1", Persistency::Shared).expect("acknowledged");
+    put(&store, "last", b"2", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    let last = world.logs().pop().expect("the log has objects");
+    world.server.damage(&last, 0);
+    let refused = world.take_over("b").expect_err("commits are missing");
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{}", refused.chain());
+    assert!(refused.chain().contains("head"), "{}", refused.chain());
+    world.server.damage(&last, 0);
+    world.take_over("b").expect("taken over");
+    let store = world.open("b").expect("it opens");
+    assert_eq!(get(&store, "last").expect("there"), b"2");
     store.close().expect("closed");
 }
 

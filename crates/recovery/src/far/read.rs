@@ -120,17 +120,17 @@ pub(crate) fn read_into(
     let mut point: LogPoint = moment.point;
     let mut commits = 0;
     for (index, bytes) in log.iter().enumerate() {
-        // Of a process that ended while it wrote; no acknowledged commit is in it.
-        let Some((store_id, begin)) = read_log_head(bytes) else { continue };
-        if store_id != moment.store_id || begin.log != point.log {
-            continue;
-        }
         let bad = |reason: &str| {
             Error::new(ErrorKind::Corrupt, OPERATION)
                 .because(reason.to_string())
                 .with("log_object", root.first + index as u64)
                 .with("target", bucket.target())
         };
+        // An object is written as a whole, or not at all.
+        let (store_id, begin) = read_log_head(bytes).ok_or_else(|| bad("its head is damaged"))?;
+        if store_id != moment.store_id || begin.log != point.log {
+            continue;
+        }
         if begin.sequence > point.sequence {
             return Err(bad("commits of the log are missing"));
         }
