@@ -525,6 +525,38 @@ fn a_damaged_head_of_the_last_log_object_is_an_error() {
 }
 
 #[test]
+fn what_is_in_a_bucket_that_was_not_given_is_found_with_it() {
+    let (world, store) = World::made();
+    let further = world.bucket().replace("\"cold\"", "\"colder\"").replace("\"s\"", "\"s2\"");
+    store.admin().add_tier(&further, None).expect("added");
+    put(&store, "moved", &data("moved", 5000), Persistency::Shared).expect("acknowledged");
+    for ticket in
+        store.admin().migrate(&key("moved"), "colder", MoveKind::Move, 0, "test").expect("queued")
+    {
+        store.admin().wait(ticket, Duration::from_secs(20)).expect("known").expect("ends");
+    }
+    store.admin().drop_copy(&key("moved"), "cold").expect("the other bucket has it");
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.report.unreachable_keys, ["t/moved"]);
+    assert_eq!(taken.report.missing_tiers, ["colder"]);
+    remove(&world.path("b"));
+    // The last one has the log.
+    let text = format!(
+        "[store]\n[[tier]]\nname = \"nvme\"\npath = \"nvme\"\n{further}{}[catalog]\n\
+         engine = \"fjall\"\npath = \"catalog\"\n",
+        world.bucket()
+    );
+    let taken = Store::take_over(&world.path("c"), &text, &mut |_| {}).expect("taken over");
+    assert_eq!(taken.report.unreachable, 0, "{taken:?}");
+    let store = world.open("c").expect("it opens");
+    assert!(get(&store, "moved").expect("there") == data("moved", 5000));
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    store.close().expect("closed");
+}
+
+#[test]
 fn the_files_of_a_store_that_was_taken_over_are_not_cleared() {
     let (world, store) = World::made();
     put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");

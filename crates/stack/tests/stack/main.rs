@@ -42,6 +42,7 @@ mod scrub;
 mod semantics;
 mod shadow;
 mod stale;
+mod takeover;
 mod tiers;
 mod trace;
 mod versions;

@@ -33,12 +33,12 @@ fn world() -> World {
     World::two().whole("slow").keeping("slow", WEEK)
 }
 
-fn data(seed: u64) -> Vec<u8> {
+pub(crate) fn data(seed: u64) -> Vec<u8> {
     pattern_bytes(seed, 0, 0, 50_000)
 }
 
 /// An object on the slow tier.
-fn slow(stack: &Stack, name: &Key, data: &[u8]) {
+pub(crate) fn slow(stack: &Stack, name: &Key, data: &[u8]) {
     put(stack, name, data);
     migrate(stack, name, SLOW, MoveKind::Move);
 }
@@ -61,7 +61,7 @@ fn only(stack: &Stack, name: &Key) -> VersionReport {
 }
 
 /// Waits until the tier has nothing that is to be deleted or kept later.
-fn settle(stack: &Stack) {
+pub(crate) fn settle(stack: &Stack) {
     assert!(stack.wait_idle(LONG), "migrations end");
     let is_tidy = || stack.tiers().iter().all(|tier| tier.garbage_bytes == 0);
     eventually("garbage is gone", is_tidy);
@@ -654,7 +654,7 @@ fn with_named_files(world: &World, name: &Key) -> Vec<u8> {
 }
 
 /// The process ends without a close.
-fn end(world: &World, stack: Stack) {
+pub(crate) fn end(world: &World, stack: Stack) {
     world.failpoints().freeze();
     drop(stack);
     world.crash(Crash::Process);
@@ -822,7 +822,7 @@ fn a_loss_of_power_that_takes_the_end_of_an_object_leaves_a_version() {
 }
 
 /// A log that has every commit at once.
-struct Far;
+pub(crate) struct Far;
 
 impl FarLog for Far {
     fn tier(&self) -> &str {
@@ -835,7 +835,7 @@ impl FarLog for Far {
 }
 
 /// Another machine has the tier `slow` and the catalog.
-fn taken_over(world: &World) -> TakeoverReport {
+pub(crate) fn taken_over(world: &World) -> TakeoverReport {
     world.tier(1).heal();
     let catalog: Arc<dyn terrace_core::Kv> = world.kv().open();
     let tiers = [world.tier_to_add("slow")];
