@@ -125,6 +125,9 @@ pub fn take_over(
             let mut made = Made::default();
             made.new_directory(path).map_err(|error| error.with("tier", &tier.name))?;
             made.keep();
+            let local = tiers::open_further(tier, &all, &clock)?;
+            terrace_stack::renew_empty(&local, report.epoch)
+                .map_err(|error| error.with("tier", &tier.name))?;
         }
     }
     write_durably(&directory.settings(), &text)?;

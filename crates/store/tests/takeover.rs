@@ -557,6 +557,26 @@ fn what_is_in_a_bucket_that_was_not_given_is_found_with_it() {
 }
 
 #[test]
+fn a_takeover_that_failed_behind_its_root_goes_on_with_that() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    world.take_over("b").expect("taken over");
+    // As one that fails in its last step does.
+    std::fs::remove_file(world.path("b").join("terrace.toml")).expect("removed");
+    assert_eq!(world.take_over("b").expect("taken over").term, 2);
+    let store = world.open("b").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    put(&store, "more", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("b", store);
+    world.take_over("c").expect("taken over");
+    let store = world.open("c").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    assert_eq!(get(&store, "more").expect("there"), b"bytes");
+    store.close().expect("closed");
+}
+
+#[test]
 fn the_files_of_a_store_that_was_taken_over_are_not_cleared() {
     let (world, store) = World::made();
     put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");

@@ -5,15 +5,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use terrace_core::{Backend, Error, ErrorKind, Key, Kv, Persistency, Result, TierIndex};
+use terrace_core::{Backend, Cursor, Error, ErrorKind, Key, Kv, Persistency, Result, TierIndex};
 
 use crate::Tier;
 use crate::catalog::format::DOUBTFUL;
 use crate::catalog::map::{Catalog, Write};
-use crate::catalog::record::{Place, Record, SegmentRecord, TierNumbers};
+use crate::catalog::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord, TierNumbers};
 use crate::catalog::versions::KeptRow;
 use crate::recover::open::boot_number;
-use crate::recover::superblock::{Stage, framed, superblock};
+use crate::recover::superblock::{Stage, framed, is_free, superblock};
 
 const OPERATION: &str = "take a store over";
 
@@ -146,6 +146,23 @@ pub fn take_over(
         taking.missing.keys().map(|tier| names[tier.index()].clone()).collect();
     Catalog::create(&**catalog, &header)?;
     Ok(taking.report)
+}
+
+/// Brings an empty tier of this machine up to the opening `epoch` of a takeover: an earlier try of that has opened
+/// the store with the tier, and the catalog does not know it. One that holds anything stays as it is.
+///
+/// # Errors
+///
+/// What the tier says.
+pub fn renew_empty(tier: &Tier, epoch: u64) -> Result<()> {
+    let found = tier.backend.superblock()?.filter(|found| found.tier == tier.name);
+    let Some(found) = found.filter(|found| !is_free(found)) else { return Ok(()) };
+    let page = tier.backend.list(SEGMENT_NAMESPACE, "", &Cursor::start(), 1)?;
+    if page.keys.is_empty() {
+        let next = superblock(found.store_id, &tier.name, epoch, Stage::Open);
+        tier.backend.set_superblock(&next)?;
+    }
+    Ok(())
 }
 
 struct Taking {
