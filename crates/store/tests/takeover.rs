@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use terrace_backends::object::Bucket;
 use terrace_core::{
     Backend, Clock, Create, ErrorKind, Key, ObjectExt, Open, Persistency, Random, Result,
     Semantics, SystemClock,
 };
+use terrace_settings::Settings;
 use terrace_store::{MoveKind, OpenOptions, Store, TakenOver};
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
 use terrace_testkit::{pattern_bytes, seeds};
@@ -101,6 +103,16 @@ impl World {
         // Neither closed nor dropped: its process is killed.
         std::mem::forget(store);
         std::fs::remove_dir_all(self.path(machine)).expect("removed");
+    }
+
+    /// What the bucket has of the catalog under this name.
+    fn document(&self, name: &str) -> Vec<u8> {
+        let text =
+            format!("[store]\n[[tier]]\nname = \"fast\"\npath = \"fast\"\n{}", self.bucket());
+        let settings = Settings::parse(&text, "").expect("legal");
+        let tier = settings.tiers.iter().find_map(|tier| tier.s3.as_ref()).expect("it has one");
+        let found = Bucket::open(tier).and_then(|bucket| bucket.get(name)).expect("read");
+        found.expect("it is there").bytes.to_vec()
     }
 
     /// The names of all objects of logs, in order.
@@ -557,6 +569,21 @@ fn what_is_in_a_bucket_that_was_not_given_is_found_with_it() {
 }
 
 #[test]
+fn a_missing_object_of_the_log_is_an_error() {
+    let (world, store) = World::made();
+    for name in ["first", "second", "third"] {
+        put(&store, name, name.as_bytes(), Persistency::Shared).expect("acknowledged");
+    }
+    world.lose("a", store);
+    let logs = world.logs();
+    world.server.remove(&logs[logs.len() - 2]);
+    let refused = world.take_over("b").expect_err("commits are missing");
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{}", refused.chain());
+    assert!(refused.chain().contains("missing"), "{}", refused.chain());
+    assert_eq!(world.logs(), [&logs[..logs.len() - 2], &logs[logs.len() - 1..]].concat());
+}
+
+#[test]
 fn a_takeover_that_failed_behind_its_root_goes_on_with_that() {
     let (world, store) = World::made();
     put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
@@ -573,6 +600,60 @@ fn a_takeover_that_failed_behind_its_root_goes_on_with_that() {
     let store = world.open("c").expect("it opens");
     assert_eq!(get(&store, "kept").expect("there"), b"bytes");
     assert_eq!(get(&store, "more").expect("there"), b"bytes");
+    store.close().expect("closed");
+}
+
+/// The owner is killed while it writes a root, is started again, and acknowledges more behind the next root.
+#[test]
+fn a_root_that_is_written_late_replaces_no_later_one() {
+    let (world, store) = World::made();
+    put(&store, "first", b"1", Persistency::Shared).expect("acknowledged");
+    store.close().expect("closed");
+    drop(store);
+    // One that was killed makes another checkpoint with its next opening.
+    drop(Owner::start(&world.path("a")));
+    world.inject("PUT", "/c/root-", 1, S3Fault::Hold);
+    let owner = Owner::start(&world.path("a"));
+    world.server.wait_held();
+    drop(owner);
+    let store = world.open("a").expect("it opens");
+    put(&store, "second", b"2", Persistency::Shared).expect("acknowledged");
+    world.server.release();
+    put(&store, "third", b"3", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.report.unreachable, 0, "{taken:?}");
+    let store = world.open("b").expect("it opens");
+    for (name, bytes) in [("first", b"1"), ("second", b"2"), ("third", b"3")] {
+        assert_eq!(get(&store, name).expect("there"), bytes);
+    }
+    store.close().expect("closed");
+}
+
+/// A takeover has read the catalog and ended. The owner before was paused in the middle of a checkpoint.
+#[test]
+fn a_takeover_that_is_tried_again_begins_with_the_same_root() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    store.close().expect("closed");
+    drop(store);
+    drop(Owner::start(&world.path("a")));
+    world.inject("PUT", "/c/root-", 1, S3Fault::Hold);
+    let owner = Owner::start(&world.path("a"));
+    world.server.wait_held();
+    owner.signal(Signal::STOP);
+    world.inject("PUT", "/c/root-0002", u64::MAX, S3Fault::Refuse(403, "AccessDenied"));
+    world.take_over("b").expect_err("it has no root of its own");
+    world.server.heal();
+    let root = world.document("root-0001");
+    world.server.release();
+    assert_eq!(world.document("root-0001"), root, "the late one is refused");
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.term, 2);
+    owner.signal(Signal::CONT);
+    drop(owner);
+    let store = world.open("b").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
     store.close().expect("closed");
 }
 

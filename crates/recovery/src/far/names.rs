@@ -43,6 +43,9 @@ pub(crate) struct Root {
     /// The first object of the term's log that may be needed.
     pub(crate) first: u64,
     pub(crate) bytes: u64,
+    /// The owner that comes next has written it again, so that no write under way replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sealed_by_term: Option<u16>,
 }
 
 /// The end of the log of a term, written by the owner that comes next.
@@ -77,7 +80,22 @@ impl OwnerRecord {
 
 impl Root {
     pub(crate) fn new(checkpoint: String, log: u64, first: u64, bytes: u64) -> Self {
-        Self { format: FORMAT, checkpoint, log: format!("{log:016x}"), first, bytes }
+        let log = format!("{log:016x}");
+        Self { format: FORMAT, checkpoint, log, first, bytes, sealed_by_term: None }
+    }
+
+    /// The root of a term that has no catalog.
+    pub(crate) fn none() -> Self {
+        Self::new(String::new(), 0, 0, 0)
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.checkpoint.is_empty()
+    }
+
+    /// The same, of a term that has ended.
+    pub(crate) fn sealed(self, owner: &OwnerRecord) -> Self {
+        Self { sealed_by_term: Some(owner.term), ..self }
     }
 }
 
@@ -160,6 +178,12 @@ mod tests {
         let owner = owner.on("cold");
         assert_eq!(decode::<OwnerRecord>("owner", &encode(&owner)).expect("read"), owner);
         assert!(owner.is_of(7) && !owner.is_of(8));
+        let root = Root::new("checkpoint-0001-0".into(), 5, 17, 9);
+        assert_eq!(decode::<Root>("root", &encode(&root)).expect("read"), root);
+        let sealed = root.sealed(&owner);
+        assert_eq!(decode::<Root>("root", &encode(&sealed)).expect("read"), sealed);
+        assert_eq!((sealed.sealed_by_term, sealed.is_none()), (Some(3), false));
+        assert!(Root::none().sealed(&owner).is_none());
         let seal = Seal::by(&owner);
         assert_eq!(Seal::of(&encode(&seal)), Some(seal));
         assert_eq!(Seal::of(b"TERRLOG1"), None);
