@@ -658,6 +658,50 @@ fn a_takeover_that_is_tried_again_begins_with_the_same_root() {
 }
 
 #[test]
+fn an_interrupted_takeover_does_not_fence_a_later_one() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    world.inject("PUT", "/c/root-0002", u64::MAX, S3Fault::Refuse(403, "AccessDenied"));
+    world.take_over("b").expect_err("it has no root of its own");
+    world.server.heal();
+    assert_eq!(world.take_over("c").expect("taken over").term, 3);
+    let store = world.open("c").expect("it opens");
+    for _ in 0..2 {
+        let refused = world.take_over("b").expect_err("it is another's by now");
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{}", refused.chain());
+        assert!(refused.chain().contains("another takeover came first"), "{}", refused.chain());
+    }
+    put(&store, "more", b"bytes", Persistency::Shared).expect("it owns the store still");
+    assert_eq!(store.fenced(), None);
+    world.lose("c", store);
+    // Another directory is another takeover.
+    assert_eq!(world.take_over("d").expect("taken over").term, 4);
+}
+
+#[test]
+fn a_takeover_that_came_second_does_so_again() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    // It has read the owner of before.
+    world.inject("PUT", "/c/owner", 1, S3Fault::Hold);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| world.take_over("b"));
+        world.server.wait_held();
+        world.take_over("c").expect("taken over");
+        world.server.release();
+        let refused = second.join().expect("no panic").expect_err("another came first");
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{}", refused.chain());
+    });
+    let refused = world.take_over("b").expect_err("another came first");
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{}", refused.chain());
+    let store = world.open("c").expect("it opens");
+    put(&store, "more", b"bytes", Persistency::Shared).expect("it owns the store still");
+    store.close().expect("closed");
+}
+
+#[test]
 fn the_files_of_a_store_that_was_taken_over_are_not_cleared() {
     let (world, store) = World::made();
     put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
