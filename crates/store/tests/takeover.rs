@@ -584,6 +584,38 @@ fn a_missing_object_of_the_log_is_an_error() {
 }
 
 #[test]
+fn a_takeover_leaves_only_roots_and_ends_of_earlier_terms() {
+    let (world, store) = World::made();
+    for name in ["first", "second", "third"] {
+        put(&store, name, name.as_bytes(), Persistency::Shared).expect("acknowledged");
+    }
+    world.lose("a", store);
+    // A checkpoint whose root was never written.
+    world.server.plant("s/c/checkpoint-0001-00000000000000ff", b"left");
+    let of_term = |term: &str| {
+        let mut names = world.server.names();
+        names.retain(|name| name.contains(&format!("-{term}")));
+        names
+    };
+    for (machine, term, before) in [("b", "0002", "0001"), ("c", "0003", "0002")] {
+        world.take_over(machine).expect("taken over");
+        let left = of_term(before);
+        assert_eq!(left.len(), 2, "{left:?}");
+        assert!(left[0].contains("/c/log-"), "{left:?}");
+        assert!(left.contains(&format!("s/c/root-{before}")), "{left:?}");
+        let own = of_term(term);
+        assert_eq!(own.iter().filter(|name| name.contains("checkpoint")).count(), 1, "{own:?}");
+        let store = world.open(machine).expect("it opens");
+        for name in ["first", "second", "third"] {
+            assert_eq!(get(&store, name).expect("there"), name.as_bytes());
+        }
+        put(&store, "more", machine.as_bytes(), Persistency::Shared).expect("acknowledged");
+        world.lose(machine, store);
+    }
+    assert_eq!(of_term("0001").len(), 2, "they stay");
+}
+
+#[test]
 fn a_takeover_that_failed_behind_its_root_goes_on_with_that() {
     let (world, store) = World::made();
     put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");

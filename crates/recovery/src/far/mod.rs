@@ -49,6 +49,9 @@ const LOG_OBJECTS_MAX: u64 = 4096;
 /// Bytes that wait for a bucket that takes nothing; the log ends then.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
+/// Objects that are deleted at once.
+const DELETES: usize = 16;
+
 /// Tries to replace a root that an earlier write of this owner replaces meanwhile.
 const ROOT_TRIES_MAX: u32 = 3;
 
@@ -93,6 +96,8 @@ struct Turn {
     first: u64,
     /// Checkpoints that were replaced and are not deleted yet.
     replaced: Vec<String>,
+    /// Whether what earlier terms and processes left was deleted.
+    is_clean: bool,
 }
 
 impl Far {
@@ -485,7 +490,50 @@ impl Inner {
             self.bucket.delete(&names::log(self.owner.term, turn.first))?;
             turn.first += 1;
         }
+        if !turn.is_clean {
+            match self.delete_left(&turn) {
+                Ok(is_clean) => turn.is_clean = is_clean,
+                // The next checkpoint tries it again.
+                Err(error) => tracing::warn!(
+                    error = error.chain(),
+                    "checkpoints and logs of earlier owners are left in the bucket for now"
+                ),
+            }
+        }
         Ok(())
+    }
+
+    /// Deletes what no root needs any more: checkpoints of processes that ended before their root was there, and
+    /// checkpoints and logs of the terms before. False where the store is closed meanwhile.
+    ///
+    /// The roots of these terms and the ends of their logs stay: they refuse what their owners still send.
+    fn delete_left(&self, turn: &Turn) -> Result<bool> {
+        let Some(root) = &turn.root else { return Ok(true) };
+        let term = |name: &String| names::term(name).unwrap_or(u16::MAX);
+        let mut left = self.bucket.list(names::CHECKPOINT)?;
+        left.retain(|name| term(name) <= self.owner.term && *name != root.checkpoint);
+        let logs = self.bucket.list(names::LOG)?;
+        for log in logs.chunk_by(|a, b| term(a) == term(b)) {
+            let (last, others) = log.split_last().expect("a chunk has a name");
+            if others.is_empty() || term(last) >= self.owner.term {
+                continue;
+            }
+            let end = self.bucket.get(last)?;
+            if end.is_some_and(|end| Seal::of(&end.bytes).is_some()) {
+                left.extend(others.iter().cloned());
+            }
+        }
+        for names in left.chunks(DELETES) {
+            if *lock(&self.stop.0) {
+                return Ok(false);
+            }
+            std::thread::scope(|scope| {
+                let delete = |name| scope.spawn(move || self.bucket.delete(name));
+                let tasks: Vec<_> = names.iter().map(|name: &String| delete(name)).collect();
+                tasks.into_iter().try_for_each(|task| task.join().expect("no panic"))
+            })?;
+        }
+        Ok(true)
     }
 
     /// Writes a root in the place of the one that is there. An earlier write whose answer was lost may still be

@@ -129,17 +129,28 @@ fn corrupt(what: &str) -> Error {
         .because(format!("{what} is not as this version of terrace writes it"))
 }
 
+/// What the names of all checkpoints begin with.
+pub(crate) const CHECKPOINT: &str = "checkpoint-";
+
+/// What the names of all objects of logs begin with.
+pub(crate) const LOG: &str = "log-";
+
+/// The term in the name of a checkpoint or of an object of a log.
+pub(crate) fn term(name: &str) -> Option<u16> {
+    u16::from_str_radix(name.split('-').nth(1)?, 16).ok()
+}
+
 pub(crate) fn root(term: u16) -> String {
     format!("root-{term:04x}")
 }
 
 pub(crate) fn checkpoint(term: u16, random: u64) -> String {
-    format!("checkpoint-{term:04x}-{random:016x}")
+    format!("{CHECKPOINT}{term:04x}-{random:016x}")
 }
 
 /// What the names of all objects of a term's log begin with.
 pub(crate) fn log_prefix(term: u16) -> String {
-    format!("log-{term:04x}-")
+    format!("{LOG}{term:04x}-")
 }
 
 pub(crate) fn log(term: u16, number: u64) -> String {
@@ -168,6 +179,7 @@ mod tests {
         assert_eq!(first_number(u16::MAX) >> TERM_BITS, u64::from(u16::MAX) - 1);
         assert_eq!(log(2, 31), "log-0002-000000000000001f");
         assert_eq!(log_number(&log(2, 31)), Some(31));
+        assert_eq!([term(&log(2, 31)), term(&checkpoint(513, 7))], [Some(2), Some(513)]);
     }
 
     #[test]

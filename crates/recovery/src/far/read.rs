@@ -45,6 +45,12 @@ pub(crate) fn root_of(bucket: &Bucket, term: u16) -> Result<Option<(BucketObject
 ///
 /// The roots come first: from then on the log keeps every object that its root needs.
 pub(crate) fn seal(bucket: &Bucket, owner: &OwnerRecord) -> Result<(Root, Vec<Bytes>)> {
+    if let Some((_, root)) = root_of(bucket, owner.term)? {
+        // Of an earlier try, which has sealed the terms before and may have deleted their catalogs.
+        check_term(root.sealed_by_term, owner)?;
+        let log = whole_log(bucket, owner.term, &root)?;
+        return Ok((root, log));
+    }
     loop {
         let (term, found, root) = newest_root(bucket, owner.term)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, OPERATION)
