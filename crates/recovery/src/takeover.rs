@@ -19,9 +19,6 @@ use crate::rebuild::remove_left;
 
 const OPERATION: &str = "take a store over";
 
-/// Tries to read a catalog that the owner before still replaces.
-const READS_MAX: u32 = 5;
-
 /// Where the directories of tiers of the machine before are expected.
 const MISSING: &str = "unreachable";
 
@@ -94,23 +91,10 @@ pub fn take_over(
     // From here on the directory is what owns the store.
     made.keep();
     let path = &settings.catalog.path;
-    let mut tries = 0;
-    let (catalog, moment, log_commits) = loop {
-        tries += 1;
-        let (root, log) = read::seal(&bucket, &owner)?;
-        remove_left(OPERATION, path)?;
-        let catalog = open_kv(&settings.catalog.engine, path)?;
-        match read::read_into(&bucket, &root, &log, &*catalog, &mut |_| {}) {
-            Ok((moment, commits)) => break (catalog, moment, commits),
-            Err(error) => {
-                drop(catalog);
-                let now = read::newest_root(&bucket, owner.term)?;
-                if tries >= READS_MAX || now.is_some_and(|(_, now)| now == root) {
-                    return Err(error);
-                }
-            }
-        }
-    };
+    let (root, log) = read::seal(&bucket, &owner)?;
+    remove_left(OPERATION, path)?;
+    let catalog = open_kv(&settings.catalog.engine, path)?;
+    let (moment, log_commits) = read::read_into(&bucket, &root, &log, &*catalog, &mut |_| {})?;
     // The superblock is written next: a later takeover may have begun meanwhile.
     if let Some(error) = owner::other_owner(&bucket, &owner)? {
         return Err(error);
@@ -125,6 +109,9 @@ pub fn take_over(
             let mut made = Made::default();
             made.new_directory(path).map_err(|error| error.with("tier", &tier.name))?;
             made.keep();
+            let local = tiers::open_further(tier, &all, &clock)?;
+            terrace_stack::renew_empty(&local, report.epoch)
+                .map_err(|error| error.with("tier", &tier.name))?;
         }
     }
     write_durably(&directory.settings(), &text)?;

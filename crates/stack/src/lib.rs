@@ -41,7 +41,7 @@ pub use front::scrub::ScrubOptions;
 pub use front::stack::{MoveKind, MoveTicket, Stack};
 pub use memory::usage::{Quota, QuotaExceeded};
 pub use recover::rebuild::{RebuildOptions, Saved};
-pub use recover::takeover::{TakeoverReport, take_over};
+pub use recover::takeover::{TakeoverReport, renew_empty, take_over};
 pub use tiers::offline::Offline;
 pub use tiers::parts::{Parts, PathOf, SCRUB_BYTES_PER_S, Settings, Tactics, Tier};
 pub use watch::{

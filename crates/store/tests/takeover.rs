@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use terrace_backends::object::Bucket;
 use terrace_core::{
     Backend, Clock, Create, ErrorKind, Key, ObjectExt, Open, Persistency, Random, Result,
     Semantics, SystemClock,
 };
+use terrace_settings::Settings;
 use terrace_store::{MoveKind, OpenOptions, Store, TakenOver};
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
 use terrace_testkit::{pattern_bytes, seeds};
@@ -101,6 +103,24 @@ impl World {
         // Neither closed nor dropped: its process is killed.
         std::mem::forget(store);
         std::fs::remove_dir_all(self.path(machine)).expect("removed");
+    }
+
+    /// What the bucket has of the catalog under this name.
+    fn document(&self, name: &str) -> Vec<u8> {
+        let text =
+            format!("[store]\n[[tier]]\nname = \"fast\"\npath = \"fast\"\n{}", self.bucket());
+        let settings = Settings::parse(&text, "").expect("legal");
+        let tier = settings.tiers.iter().find_map(|tier| tier.s3.as_ref()).expect("it has one");
+        let found = Bucket::open(tier).and_then(|bucket| bucket.get(name)).expect("read");
+        found.expect("it is there").bytes.to_vec()
+    }
+
+    /// The names of all objects of logs, in order.
+    fn logs(&self) -> Vec<String> {
+        let mut names = self.server.names();
+        names.retain(|name| name.contains("/c/log-"));
+        names.sort();
+        names
     }
 
     fn inject(&self, kind: &'static str, name: &str, times: u64, fault: S3Fault) {
@@ -588,6 +608,221 @@ fn a_takeover_with_wrong_settings_fences_nothing() {
         assert!(!world.path("b").exists(), "nothing is left");
     }
     put(&store, "second", b"2", Persistency::Shared).expect("it is the owner still");
+    store.close().expect("closed");
+}
+
+#[test]
+fn a_damaged_head_of_the_last_log_object_is_an_error() {
+    let (world, store) = World::made();
+    put(&store, "first", b"1", Persistency::Shared).expect("acknowledged");
+    put(&store, "last", b"2", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    let last = world.logs().pop().expect("the log has objects");
+    world.server.damage(&last, 0);
+    let refused = world.take_over("b").expect_err("commits are missing");
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{}", refused.chain());
+    assert!(refused.chain().contains("head"), "{}", refused.chain());
+    world.server.damage(&last, 0);
+    world.take_over("b").expect("taken over");
+    let store = world.open("b").expect("it opens");
+    assert_eq!(get(&store, "last").expect("there"), b"2");
+    store.close().expect("closed");
+}
+
+#[test]
+fn what_is_in_a_bucket_that_was_not_given_is_found_with_it() {
+    let (world, store) = World::made();
+    let further = world.bucket().replace("\"cold\"", "\"colder\"").replace("\"s\"", "\"s2\"");
+    store.admin().add_tier(&further, None).expect("added");
+    put(&store, "moved", &data("moved", 5000), Persistency::Shared).expect("acknowledged");
+    for ticket in
+        store.admin().migrate(&key("moved"), "colder", MoveKind::Move, 0, "test").expect("queued")
+    {
+        store.admin().wait(ticket, Duration::from_secs(20)).expect("known").expect("ends");
+    }
+    store.admin().drop_copy(&key("moved"), "cold").expect("the other bucket has it");
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.report.unreachable_keys, ["t/moved"]);
+    assert_eq!(taken.report.missing_tiers, ["colder"]);
+    remove(&world.path("b"));
+    // The last one has the log.
+    let text = format!(
+        "[store]\n[[tier]]\nname = \"nvme\"\npath = \"nvme\"\n{further}{}[catalog]\n\
+         engine = \"fjall\"\npath = \"catalog\"\n",
+        world.bucket()
+    );
+    let taken = Store::take_over(&world.path("c"), &text, &mut |_| {}).expect("taken over");
+    assert_eq!(taken.report.unreachable, 0, "{taken:?}");
+    let store = world.open("c").expect("it opens");
+    assert!(get(&store, "moved").expect("there") == data("moved", 5000));
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    store.close().expect("closed");
+}
+
+#[test]
+fn a_missing_object_of_the_log_is_an_error() {
+    let (world, store) = World::made();
+    for name in ["first", "second", "third"] {
+        put(&store, name, name.as_bytes(), Persistency::Shared).expect("acknowledged");
+    }
+    world.lose("a", store);
+    let logs = world.logs();
+    world.server.remove(&logs[logs.len() - 2]);
+    let refused = world.take_over("b").expect_err("commits are missing");
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{}", refused.chain());
+    assert!(refused.chain().contains("missing"), "{}", refused.chain());
+    assert_eq!(world.logs(), [&logs[..logs.len() - 2], &logs[logs.len() - 1..]].concat());
+}
+
+#[test]
+fn a_takeover_leaves_only_roots_and_ends_of_earlier_terms() {
+    let (world, store) = World::made();
+    for name in ["first", "second", "third"] {
+        put(&store, name, name.as_bytes(), Persistency::Shared).expect("acknowledged");
+    }
+    world.lose("a", store);
+    // A checkpoint whose root was never written.
+    world.server.plant("s/c/checkpoint-0001-00000000000000ff", b"left");
+    let of_term = |term: &str| {
+        let mut names = world.server.names();
+        names.retain(|name| name.contains(&format!("-{term}")));
+        names
+    };
+    for (machine, term, before) in [("b", "0002", "0001"), ("c", "0003", "0002")] {
+        world.take_over(machine).expect("taken over");
+        let left = of_term(before);
+        assert_eq!(left.len(), 2, "{left:?}");
+        assert!(left[0].contains("/c/log-"), "{left:?}");
+        assert!(left.contains(&format!("s/c/root-{before}")), "{left:?}");
+        let own = of_term(term);
+        assert_eq!(own.iter().filter(|name| name.contains("checkpoint")).count(), 1, "{own:?}");
+        let store = world.open(machine).expect("it opens");
+        for name in ["first", "second", "third"] {
+            assert_eq!(get(&store, name).expect("there"), name.as_bytes());
+        }
+        put(&store, "more", machine.as_bytes(), Persistency::Shared).expect("acknowledged");
+        world.lose(machine, store);
+    }
+    assert_eq!(of_term("0001").len(), 2, "they stay");
+}
+
+#[test]
+fn a_takeover_that_failed_behind_its_root_goes_on_with_that() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    world.take_over("b").expect("taken over");
+    // As one that fails in its last step does.
+    std::fs::remove_file(world.path("b").join("terrace.toml")).expect("removed");
+    assert_eq!(world.take_over("b").expect("taken over").term, 2);
+    let store = world.open("b").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    put(&store, "more", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("b", store);
+    world.take_over("c").expect("taken over");
+    let store = world.open("c").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    assert_eq!(get(&store, "more").expect("there"), b"bytes");
+    store.close().expect("closed");
+}
+
+/// The owner is killed while it writes a root, is started again, and acknowledges more behind the next root.
+#[test]
+fn a_root_that_is_written_late_replaces_no_later_one() {
+    let (world, store) = World::made();
+    put(&store, "first", b"1", Persistency::Shared).expect("acknowledged");
+    store.close().expect("closed");
+    drop(store);
+    // One that was killed makes another checkpoint with its next opening.
+    drop(Owner::start(&world.path("a")));
+    world.inject("PUT", "/c/root-", 1, S3Fault::Hold);
+    let owner = Owner::start(&world.path("a"));
+    world.server.wait_held();
+    drop(owner);
+    let store = world.open("a").expect("it opens");
+    put(&store, "second", b"2", Persistency::Shared).expect("acknowledged");
+    world.server.release();
+    put(&store, "third", b"3", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.report.unreachable, 0, "{taken:?}");
+    let store = world.open("b").expect("it opens");
+    for (name, bytes) in [("first", b"1"), ("second", b"2"), ("third", b"3")] {
+        assert_eq!(get(&store, name).expect("there"), bytes);
+    }
+    store.close().expect("closed");
+}
+
+/// A takeover has read the catalog and ended. The owner before was paused in the middle of a checkpoint.
+#[test]
+fn a_takeover_that_is_tried_again_begins_with_the_same_root() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    store.close().expect("closed");
+    drop(store);
+    drop(Owner::start(&world.path("a")));
+    world.inject("PUT", "/c/root-", 1, S3Fault::Hold);
+    let owner = Owner::start(&world.path("a"));
+    world.server.wait_held();
+    owner.signal(Signal::STOP);
+    world.inject("PUT", "/c/root-0002", u64::MAX, S3Fault::Refuse(403, "AccessDenied"));
+    world.take_over("b").expect_err("it has no root of its own");
+    world.server.heal();
+    let root = world.document("root-0001");
+    world.server.release();
+    assert_eq!(world.document("root-0001"), root, "the late one is refused");
+    let taken = world.take_over("b").expect("taken over");
+    assert_eq!(taken.term, 2);
+    owner.signal(Signal::CONT);
+    drop(owner);
+    let store = world.open("b").expect("it opens");
+    assert_eq!(get(&store, "kept").expect("there"), b"bytes");
+    store.close().expect("closed");
+}
+
+#[test]
+fn an_interrupted_takeover_does_not_fence_a_later_one() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    world.inject("PUT", "/c/root-0002", u64::MAX, S3Fault::Refuse(403, "AccessDenied"));
+    world.take_over("b").expect_err("it has no root of its own");
+    world.server.heal();
+    assert_eq!(world.take_over("c").expect("taken over").term, 3);
+    let store = world.open("c").expect("it opens");
+    for _ in 0..2 {
+        let refused = world.take_over("b").expect_err("it is another's by now");
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{}", refused.chain());
+        assert!(refused.chain().contains("another takeover came first"), "{}", refused.chain());
+    }
+    put(&store, "more", b"bytes", Persistency::Shared).expect("it owns the store still");
+    assert_eq!(store.fenced(), None);
+    world.lose("c", store);
+    // Another directory is another takeover.
+    assert_eq!(world.take_over("d").expect("taken over").term, 4);
+}
+
+#[test]
+fn a_takeover_that_came_second_does_so_again() {
+    let (world, store) = World::made();
+    put(&store, "kept", b"bytes", Persistency::Shared).expect("acknowledged");
+    world.lose("a", store);
+    // It has read the owner of before.
+    world.inject("PUT", "/c/owner", 1, S3Fault::Hold);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| world.take_over("b"));
+        world.server.wait_held();
+        world.take_over("c").expect("taken over");
+        world.server.release();
+        let refused = second.join().expect("no panic").expect_err("another came first");
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{}", refused.chain());
+    });
+    let refused = world.take_over("b").expect_err("another came first");
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{}", refused.chain());
+    let store = world.open("c").expect("it opens");
+    put(&store, "more", b"bytes", Persistency::Shared).expect("it owns the store still");
     store.close().expect("closed");
 }
 

@@ -100,6 +100,7 @@ impl Verb for Takeover {
                 "unreachable": report.unreachable,
                 "unreachable_keys": report.unreachable_keys,
                 "missing_tiers": report.missing_tiers,
+                "left_out": report.left_out,
                 "log_commits": taken.log_commits,
                 "checkpoint_ns": taken.checkpoint_ns,
             }))?;
@@ -119,6 +120,12 @@ impl Verb for Takeover {
             if report.unreachable > NAMED_MAX as u64 {
                 output.line("    … (all with --json, up to 1000)")?;
             }
+        }
+        if report.left_out > 0 {
+            output.line(format!(
+                "  {} segments were left out: they were added to objects at level shared since their last sync",
+                report.left_out
+            ))?;
         }
         output.flush()
     }

@@ -8,7 +8,7 @@ use terrace_backends::object::{Bucket, S3Settings};
 use terrace_core::{Error, ErrorKind, Kv, Result};
 use terrace_settings::{CheckpointPlace, Settings};
 
-use super::names::{OwnerRecord, Root, Seal, decode};
+use super::names::{OwnerRecord, Root, Seal};
 use super::{OPERATION, names, owner, read};
 use crate::checkpoint::CheckpointUsed;
 
@@ -95,11 +95,7 @@ pub(super) fn find(bucket: &Bucket, owner: &OwnerRecord) -> Result<Found> {
 fn locate(bucket: &Bucket, term: u16) -> Result<Place> {
     let last = bucket.list(&names::log_prefix(term))?.pop();
     let number = last.as_deref().and_then(names::log_number);
-    let name = names::root(term);
-    let root: Option<Root> = match bucket.get(&name)? {
-        Some(found) => Some(decode(&name, &found.bytes)?),
-        None => None,
-    };
+    let root = read::root_of(bucket, term)?.map(|(_, root)| root);
     let last = match number {
         Some(number) => bucket.get(&names::log(term, number))?.map(|found| found.bytes),
         None => None,
@@ -113,16 +109,19 @@ fn locate(bucket: &Bucket, term: u16) -> Result<Place> {
 impl Place {
     /// A place behind a seal is none.
     fn judged(self) -> Found {
-        match self.last.as_ref().and_then(|bytes| Seal::of(bytes)) {
-            Some(seal) => Found::Taken(sealed_by(&seal)),
+        let seal = self.last.as_ref().and_then(|bytes| Seal::of(bytes));
+        let of_root = self.root.as_ref().and_then(|root| root.sealed_by_term);
+        match seal.map(|seal| seal.sealed_by_term).or(of_root) {
+            Some(term) => Found::Taken(sealed_by(term)),
             None => Found::Place(self),
         }
     }
 }
 
-pub(super) fn sealed_by(seal: &Seal) -> Error {
+/// The error of an owner whose log or root a later one has sealed.
+pub(super) fn sealed_by(term: u16) -> Error {
     Error::new(ErrorKind::Denied, OPERATION)
-        .because(format!("the store was taken over (term {})", seal.sealed_by_term))
+        .because(format!("the store was taken over (term {term})"))
 }
 
 /// The catalog of a store is in this bucket, and this directory owns it.

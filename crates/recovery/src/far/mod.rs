@@ -30,7 +30,7 @@ use terrace_stack::{FarLog, LOG_END_BYTES, LogPoint, LogSignal, read_log_end, re
 pub use self::claim::{Claim, check_owner, check_reader, claim, pinned_tier_of, why_none};
 use self::claim::{Found, Place, find, sealed_by};
 pub(crate) use self::claim::{OwnCatalog, own_catalog, tier_of};
-use self::names::{OwnerRecord, Root, Seal, encode};
+use self::names::{OwnerRecord, Root, Seal, decode, encode};
 use self::writer::Writer;
 use crate::checkpoint::{LOG_BYTES_MIN, random};
 use crate::lock;
@@ -48,6 +48,12 @@ const LOG_OBJECTS_MAX: u64 = 4096;
 
 /// Bytes that wait for a bucket that takes nothing; the log ends then.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Objects that are deleted at once.
+const DELETES: usize = 16;
+
+/// Tries to replace a root that an earlier write of this owner replaces meanwhile.
+const ROOT_TRIES_MAX: u32 = 3;
 
 /// Pause between two tries of the background threads.
 const PAUSE_FAILED: Duration = Duration::from_secs(5);
@@ -90,6 +96,8 @@ struct Turn {
     first: u64,
     /// Checkpoints that were replaced and are not deleted yet.
     replaced: Vec<String>,
+    /// Whether what earlier terms and processes left was deleted.
+    is_clean: bool,
 }
 
 impl Far {
@@ -270,6 +278,12 @@ impl Inner {
         Error::new(ErrorKind::Denied, OPERATION).because(text)
     }
 
+    /// The same, where a log or a root is sealed.
+    fn fence_sealed(&self, term: u16) -> Error {
+        let other = owner::other_owner(&self.bucket, &self.owner);
+        self.fence(&other.ok().flatten().unwrap_or_else(|| sealed_by(term)))
+    }
+
     fn warn(&self, error: &Error) {
         self.warning.log(error, "the shared log of the catalog cannot be written at the moment");
     }
@@ -353,11 +367,7 @@ impl Inner {
                     writer.next += 1;
                 }
                 Conditional::Found(Some(found)) => match Seal::of(&found) {
-                    Some(seal) => {
-                        let other = owner::other_owner(&self.bucket, &self.owner);
-                        let error = other.ok().flatten().unwrap_or_else(|| sealed_by(&seal));
-                        return Err(self.fence(&error));
-                    }
+                    Some(seal) => return Err(self.fence_sealed(seal.sealed_by_term)),
                     // Of a process that was killed while it wrote: it was not acknowledged.
                     None => writer.next += 1,
                 },
@@ -460,13 +470,9 @@ impl Inner {
         let bytes = out.finish()?;
         // The log that begins with it is written before anything is acknowledged; a seal is found here.
         self.write(&mut lock(&self.writer), opened)?;
-        let root = Root::new(name, moment.point.log, first, bytes);
-        self.bucket.put(&names::root(self.owner.term), encode(&root))?;
-        if let Some(old) = turn.root.replace(root) {
-            turn.replaced.push(old.checkpoint);
-        }
-        // That write has no condition. An owner that is named after it was not replaced before it, so that each
-        // takeover reads this root; otherwise nothing is acknowledged, and what the root before needs stays.
+        self.write_root(&mut turn, Root::new(name, moment.point.log, first, bytes))?;
+        // An owner that is named after it was not replaced before it, so that each takeover reads this root;
+        // otherwise nothing is acknowledged, and what the root before needs stays.
         self.check_owner()?;
         {
             let mut writer = lock(&self.writer);
@@ -484,7 +490,82 @@ impl Inner {
             self.bucket.delete(&names::log(self.owner.term, turn.first))?;
             turn.first += 1;
         }
+        if !turn.is_clean {
+            match self.delete_left(&turn) {
+                Ok(is_clean) => turn.is_clean = is_clean,
+                // The next checkpoint tries it again.
+                Err(error) => tracing::warn!(
+                    error = error.chain(),
+                    "checkpoints and logs of earlier owners are left in the bucket for now"
+                ),
+            }
+        }
         Ok(())
+    }
+
+    /// Deletes what no root needs any more: checkpoints of processes that ended before their root was there, and
+    /// checkpoints and logs of the terms before. False where the store is closed meanwhile.
+    ///
+    /// The roots of these terms and the ends of their logs stay: they refuse what their owners still send.
+    fn delete_left(&self, turn: &Turn) -> Result<bool> {
+        let Some(root) = &turn.root else { return Ok(true) };
+        let term = |name: &String| names::term(name).unwrap_or(u16::MAX);
+        let mut left = self.bucket.list(names::CHECKPOINT)?;
+        left.retain(|name| term(name) <= self.owner.term && *name != root.checkpoint);
+        let logs = self.bucket.list(names::LOG)?;
+        for log in logs.chunk_by(|a, b| term(a) == term(b)) {
+            let (last, others) = log.split_last().expect("a chunk has a name");
+            if others.is_empty() || term(last) >= self.owner.term {
+                continue;
+            }
+            let end = self.bucket.get(last)?;
+            if end.is_some_and(|end| Seal::of(&end.bytes).is_some()) {
+                left.extend(others.iter().cloned());
+            }
+        }
+        for names in left.chunks(DELETES) {
+            if *lock(&self.stop.0) {
+                return Ok(false);
+            }
+            std::thread::scope(|scope| {
+                let delete = |name| scope.spawn(move || self.bucket.delete(name));
+                let tasks: Vec<_> = names.iter().map(|name: &String| delete(name)).collect();
+                tasks.into_iter().try_for_each(|task| task.join().expect("no panic"))
+            })?;
+        }
+        Ok(true)
+    }
+
+    /// Writes a root in the place of the one that is there. An earlier write whose answer was lost may still be
+    /// under way; it cannot be carried out any more, because each has the one before as its condition.
+    fn write_root(&self, turn: &mut Turn, root: Root) -> Result<()> {
+        let (name, bytes) = (names::root(self.owner.term), encode(&root));
+        for _ in 0..ROOT_TRIES_MAX {
+            let before = self.bucket.get(&name)?;
+            // One that is damaged is replaced, too.
+            let now: Option<Root> =
+                before.as_ref().and_then(|before| decode(&name, &before.bytes).ok());
+            if let Some(term) = now.as_ref().and_then(|now| now.sealed_by_term) {
+                return Err(self.fence_sealed(term));
+            }
+            if now != turn.root {
+                // One of these writes was carried out after all. Its log begins behind that of the root before.
+                let old = std::mem::replace(&mut turn.root, now);
+                turn.replaced.extend(old.map(|old| old.checkpoint));
+            }
+            let written = match &before {
+                Some(before) => self.bucket.replace(&name, before, &bytes)?,
+                None => self.bucket.create(&name, &bytes)?,
+            };
+            if written == Conditional::Done {
+                let old = turn.root.replace(root);
+                turn.replaced.extend(old.map(|old| old.checkpoint));
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, OPERATION)
+            .because("the root of the catalog changes again and again")
+            .with("target", self.bucket.target()))
     }
 
     fn is_long(&self, turn: &Turn) -> bool {

@@ -43,6 +43,9 @@ pub(crate) struct Root {
     /// The first object of the term's log that may be needed.
     pub(crate) first: u64,
     pub(crate) bytes: u64,
+    /// The owner that comes next has written it again, so that no write under way replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sealed_by_term: Option<u16>,
 }
 
 /// The end of the log of a term, written by the owner that comes next.
@@ -77,7 +80,22 @@ impl OwnerRecord {
 
 impl Root {
     pub(crate) fn new(checkpoint: String, log: u64, first: u64, bytes: u64) -> Self {
-        Self { format: FORMAT, checkpoint, log: format!("{log:016x}"), first, bytes }
+        let log = format!("{log:016x}");
+        Self { format: FORMAT, checkpoint, log, first, bytes, sealed_by_term: None }
+    }
+
+    /// The root of a term that has no catalog.
+    pub(crate) fn none() -> Self {
+        Self::new(String::new(), 0, 0, 0)
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.checkpoint.is_empty()
+    }
+
+    /// The same, of a term that has ended.
+    pub(crate) fn sealed(self, owner: &OwnerRecord) -> Self {
+        Self { sealed_by_term: Some(owner.term), ..self }
     }
 }
 
@@ -111,17 +129,28 @@ fn corrupt(what: &str) -> Error {
         .because(format!("{what} is not as this version of terrace writes it"))
 }
 
+/// What the names of all checkpoints begin with.
+pub(crate) const CHECKPOINT: &str = "checkpoint-";
+
+/// What the names of all objects of logs begin with.
+pub(crate) const LOG: &str = "log-";
+
+/// The term in the name of a checkpoint or of an object of a log.
+pub(crate) fn term(name: &str) -> Option<u16> {
+    u16::from_str_radix(name.split('-').nth(1)?, 16).ok()
+}
+
 pub(crate) fn root(term: u16) -> String {
     format!("root-{term:04x}")
 }
 
 pub(crate) fn checkpoint(term: u16, random: u64) -> String {
-    format!("checkpoint-{term:04x}-{random:016x}")
+    format!("{CHECKPOINT}{term:04x}-{random:016x}")
 }
 
 /// What the names of all objects of a term's log begin with.
 pub(crate) fn log_prefix(term: u16) -> String {
-    format!("log-{term:04x}-")
+    format!("{LOG}{term:04x}-")
 }
 
 pub(crate) fn log(term: u16, number: u64) -> String {
@@ -150,6 +179,7 @@ mod tests {
         assert_eq!(first_number(u16::MAX) >> TERM_BITS, u64::from(u16::MAX) - 1);
         assert_eq!(log(2, 31), "log-0002-000000000000001f");
         assert_eq!(log_number(&log(2, 31)), Some(31));
+        assert_eq!([term(&log(2, 31)), term(&checkpoint(513, 7))], [Some(2), Some(513)]);
     }
 
     #[test]
@@ -160,6 +190,12 @@ mod tests {
         let owner = owner.on("cold");
         assert_eq!(decode::<OwnerRecord>("owner", &encode(&owner)).expect("read"), owner);
         assert!(owner.is_of(7) && !owner.is_of(8));
+        let root = Root::new("checkpoint-0001-0".into(), 5, 17, 9);
+        assert_eq!(decode::<Root>("root", &encode(&root)).expect("read"), root);
+        let sealed = root.sealed(&owner);
+        assert_eq!(decode::<Root>("root", &encode(&sealed)).expect("read"), sealed);
+        assert_eq!((sealed.sealed_by_term, sealed.is_none()), (Some(3), false));
+        assert!(Root::none().sealed(&owner).is_none());
         let seal = Seal::by(&owner);
         assert_eq!(Seal::of(&encode(&seal)), Some(seal));
         assert_eq!(Seal::of(b"TERRLOG1"), None);

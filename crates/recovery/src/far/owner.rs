@@ -163,12 +163,17 @@ pub(crate) fn take(
 ) -> Result<OwnerRecord> {
     const OPERATION: &str = "take a store over";
     let (found, before) = current(bucket)?;
-    let own = own(directory)?;
-    if own.is_some_and(|own| own.token == before.token) {
-        // An earlier try of this directory has got so far.
-        let before = before.on(tier);
-        keep_own(directory, &before)?;
-        return Ok(before);
+    match own(directory)?.filter(|own| own.store == before.store) {
+        Some(own) if own.token == before.token => {
+            // An earlier try of this directory has got so far.
+            let before = before.on(tier);
+            keep_own(directory, &before)?;
+            return Ok(before);
+        }
+        // An earlier try began before the store got its present owner, which may be healthy. One that ended before
+        // it changed the bucket has the next term in its file.
+        Some(own) if own.term <= before.term => return Err(came_first(bucket, &before)),
+        _ => {}
     }
     let term = before.term.checked_add(1).ok_or_else(|| {
         Error::new(ErrorKind::NoSpace, OPERATION).because("it was taken over 65535 times")
@@ -177,18 +182,23 @@ pub(crate) fn take(
     keep_own(directory, &next)?;
     match bucket.replace(OWNER, &found, &encode(&next))? {
         Conditional::Done => Ok(next),
-        Conditional::Found(other) => {
-            let _ = fs::remove_file(directory.join(FILE));
-            let error = Error::new(ErrorKind::Busy, OPERATION)
-                .because("another takeover came first")
-                .with("target", bucket.target());
-            let other = other.and_then(|bytes| decode::<OwnerRecord>(OWNER, &bytes).ok());
-            Err(match other {
-                Some(other) => error.with("host", other.host).with("term", other.term),
-                None => error,
-            })
-        }
+        // The file stays: another try of this directory is as late as this one.
+        Conditional::Found(Some(other)) => Err(came_first(bucket, &decode(OWNER, &other)?)),
+        Conditional::Found(None) => Err(Error::new(ErrorKind::Busy, OPERATION)
+            .because("its owner was removed in this moment; try again")
+            .with("target", bucket.target())),
     }
+}
+
+/// The error of a takeover that began before another one that has the store now.
+fn came_first(bucket: &Bucket, other: &OwnerRecord) -> Error {
+    Error::new(ErrorKind::Busy, "take a store over")
+        .because(format!(
+            "another takeover came first: the host {} owns the store (term {}); to take it over from that \
+             one, name another directory",
+            other.host, other.term
+        ))
+        .with("target", bucket.target())
 }
 
 const OPERATION: &str = "own the store";

@@ -4,7 +4,7 @@
 use std::io::BufReader;
 
 use bytes::Bytes;
-use terrace_backends::object::{Bucket, Conditional};
+use terrace_backends::object::{Bucket, BucketObject, Conditional};
 use terrace_core::{Error, ErrorKind, Kv, Result};
 use terrace_stack::{
     BackupMoment, LOG_HEAD_BYTES, LogPoint, apply_log, read_backup, read_log_head,
@@ -17,52 +17,110 @@ const OPERATION: &str = "read the shared catalog";
 /// Objects of a log that are asked for at once.
 const READS: u64 = 16;
 
-/// The newest term below `term` with a catalog, and where that begins.
-pub(crate) fn newest_root(bucket: &Bucket, below: u16) -> Result<Option<(u16, Root)>> {
+/// The newest term below `below` with a catalog, and where that begins.
+pub(crate) fn newest_root(
+    bucket: &Bucket,
+    below: u16,
+) -> Result<Option<(u16, BucketObject, Root)>> {
     for term in (1..below).rev() {
-        let name = names::root(term);
-        if let Some(found) = bucket.get(&name)? {
-            return Ok(Some((term, decode(&name, &found.bytes)?)));
+        if let Some((found, root)) = root_of(bucket, term)?
+            && !root.is_none()
+        {
+            return Ok(Some((term, found, root)));
         }
     }
     Ok(None)
 }
 
-/// Seals the logs of all terms before that of `owner`: their writers can acknowledge nothing more.
-/// Returns the newest catalog, and the objects of its log.
+/// The root of a term as it is now.
+pub(crate) fn root_of(bucket: &Bucket, term: u16) -> Result<Option<(BucketObject, Root)>> {
+    let name = names::root(term);
+    let Some(found) = bucket.get(&name)? else { return Ok(None) };
+    let root = decode(&name, &found.bytes)?;
+    Ok(Some((found, root)))
+}
+
+/// Ends all terms before that of `owner`: their writers can acknowledge nothing more. Returns the newest
+/// catalog, and the objects of its log.
+///
+/// The roots come first: from then on the log keeps every object that its root needs.
 pub(crate) fn seal(bucket: &Bucket, owner: &OwnerRecord) -> Result<(Root, Vec<Bytes>)> {
+    if let Some((_, root)) = root_of(bucket, owner.term)? {
+        // Of an earlier try, which has sealed the terms before and may have deleted their catalogs.
+        check_term(root.sealed_by_term, owner)?;
+        let log = whole_log(bucket, owner.term, &root)?;
+        return Ok((root, log));
+    }
     loop {
-        let (term, root) = newest_root(bucket, owner.term)?.ok_or_else(|| {
+        let (term, found, root) = newest_root(bucket, owner.term)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, OPERATION)
                 .because("there is no checkpoint of the catalog yet")
                 .with("target", bucket.target())
         })?;
-        let log = seal_one(bucket, owner, term, root.first)?;
-        for other in term + 1..owner.term {
+        if !seal_root(bucket, owner, term, Some((found, &root)))? {
+            continue;
+        }
+        let others = term + 1..owner.term;
+        let mut is_newest = true;
+        for other in others.clone() {
             // That one may have begun after all; then the catalog is its own.
-            seal_one(bucket, owner, other, 0)?;
+            is_newest &= seal_root(bucket, owner, other, None)?;
         }
-        // The owner before replaces its root and deletes what that does not need, until it is sealed.
-        match newest_root(bucket, owner.term)? {
-            Some((newest, again)) if newest == term && again == root => return Ok((root, log)),
-            _ => {}
+        if !is_newest {
+            continue;
         }
+        let log = seal_log(bucket, owner, term, root.first)?;
+        for other in others {
+            seal_log(bucket, owner, other, 0)?;
+        }
+        return Ok((root, log));
+    }
+}
+
+/// Writes the root of a term again, so that no write of it that is under way or that its owner still makes is
+/// carried out. False where another one is there than `before`.
+fn seal_root(
+    bucket: &Bucket,
+    owner: &OwnerRecord,
+    term: u16,
+    before: Option<(BucketObject, &Root)>,
+) -> Result<bool> {
+    let name = names::root(term);
+    let written = match before {
+        Some((found, root)) => {
+            check_term(root.sealed_by_term, owner)?;
+            bucket.replace(&name, &found, &encode(&root.clone().sealed(owner)))?
+        }
+        None => bucket.create(&name, &encode(&Root::none().sealed(owner)))?,
+    };
+    match written {
+        Conditional::Done => Ok(true),
+        Conditional::Found(Some(bytes)) => {
+            let found: Root = decode(&name, &bytes)?;
+            check_term(found.sealed_by_term, owner)?;
+            // Of an earlier takeover.
+            Ok(found.is_none())
+        }
+        Conditional::Found(None) => Ok(false),
     }
 }
 
 /// Ends the log of a term; its objects from `first` on.
-fn seal_one(bucket: &Bucket, owner: &OwnerRecord, term: u16, first: u64) -> Result<Vec<Bytes>> {
+fn seal_log(bucket: &Bucket, owner: &OwnerRecord, term: u16, first: u64) -> Result<Vec<Bytes>> {
     let (mut log, sealed) = read_log(bucket, term, first)?;
     if let Some(sealed) = sealed {
-        return check_seal(&sealed, owner).map(|()| log);
+        return check_term(Some(sealed.sealed_by_term), owner).map(|()| log);
     }
+    check_end(bucket, term, first + log.len() as u64)?;
     let seal = encode(&Seal::by(owner));
     loop {
         let number = first + log.len() as u64;
         match bucket.create(&names::log(term, number), &seal)? {
             Conditional::Done => return Ok(log),
             Conditional::Found(Some(bytes)) => match Seal::of(&bytes) {
-                Some(other) => return check_seal(&other, owner).map(|()| log),
+                Some(other) => {
+                    return check_term(Some(other.sealed_by_term), owner).map(|()| log);
+                }
                 None => log.push(bytes),
             },
             Conditional::Found(None) => {}
@@ -70,13 +128,28 @@ fn seal_one(bucket: &Bucket, owner: &OwnerRecord, term: u16, first: u64) -> Resu
     }
 }
 
-/// Refuses a seal of a later owner.
-fn check_seal(seal: &Seal, owner: &OwnerRecord) -> Result<()> {
-    match seal.sealed_by_term > owner.term {
-        true => Err(Error::new(ErrorKind::Denied, OPERATION)
+/// Makes sure that a log has nothing behind the number `end`, at which no object was found: what is behind a gap
+/// would be lost.
+fn check_end(bucket: &Bucket, term: u16, end: u64) -> Result<()> {
+    let is_behind = |name: &String| names::log_number(name).is_some_and(|number| number > end);
+    let has_more = bucket.list(&names::log_prefix(term))?.iter().any(is_behind);
+    // Numbers are created in order: what is there now was there before a later one.
+    if !has_more || bucket.get(&names::log(term, end))?.is_some() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, OPERATION)
+        .because("an object of the log is missing")
+        .with("name", names::log(term, end))
+        .with("target", bucket.target()))
+}
+
+/// Refuses what a later owner has sealed.
+fn check_term(sealed_by: Option<u16>, owner: &OwnerRecord) -> Result<()> {
+    match sealed_by {
+        Some(term) if term > owner.term => Err(Error::new(ErrorKind::Denied, OPERATION)
             .because("a later takeover came first")
-            .with("term", seal.sealed_by_term)),
-        false => Ok(()),
+            .with("term", term)),
+        _ => Ok(()),
     }
 }
 
@@ -120,17 +193,17 @@ pub(crate) fn read_into(
     let mut point: LogPoint = moment.point;
     let mut commits = 0;
     for (index, bytes) in log.iter().enumerate() {
-        // Of a process that ended while it wrote; no acknowledged commit is in it.
-        let Some((store_id, begin)) = read_log_head(bytes) else { continue };
-        if store_id != moment.store_id || begin.log != point.log {
-            continue;
-        }
         let bad = |reason: &str| {
             Error::new(ErrorKind::Corrupt, OPERATION)
                 .because(reason.to_string())
                 .with("log_object", root.first + index as u64)
                 .with("target", bucket.target())
         };
+        // An object is written as a whole, or not at all.
+        let (store_id, begin) = read_log_head(bytes).ok_or_else(|| bad("its head is damaged"))?;
+        if store_id != moment.store_id || begin.log != point.log {
+            continue;
+        }
         if begin.sequence > point.sequence {
             return Err(bad("commits of the log are missing"));
         }
@@ -145,9 +218,18 @@ pub(crate) fn read_into(
 
 /// The same for the owner itself, which is the only writer and seals nothing.
 pub(crate) fn own_log(bucket: &Bucket, owner: &OwnerRecord) -> Result<Option<(Root, Vec<Bytes>)>> {
-    let Some((term, root)) = newest_root(bucket, owner.term.saturating_add(1))? else {
+    let Some((term, _, root)) = newest_root(bucket, owner.term.saturating_add(1))? else {
         return Ok(None);
     };
-    let (log, _) = read_log(bucket, term, root.first)?;
+    let log = whole_log(bucket, term, &root)?;
     Ok(Some((root, log)))
+}
+
+/// All objects of a log behind a root that no other process writes.
+fn whole_log(bucket: &Bucket, term: u16, root: &Root) -> Result<Vec<Bytes>> {
+    let (log, sealed) = read_log(bucket, term, root.first)?;
+    if sealed.is_none() {
+        check_end(bucket, term, root.first + log.len() as u64)?;
+    }
+    Ok(log)
 }

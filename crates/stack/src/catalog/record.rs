@@ -21,7 +21,10 @@ const VERSION_LABELLED: u8 = 2;
 /// Of a record with a segment that has holes: labels, and what each segment takes.
 const VERSION_SPARSE: u8 = 3;
 
-/// Allocated bytes of a dense segment in a record of that version.
+/// Of a record at level `shared`: the same, and what shared tiers have of each segment.
+const VERSION_SYNCED: u8 = 4;
+
+/// Allocated bytes of a dense segment in a record of these versions.
 const DENSE: u64 = u64::MAX;
 
 /// Most segments of one object: bounds what a damaged record can make us allocate.
@@ -59,7 +62,7 @@ pub(crate) struct Owner<'a> {
 /// A segment as the catalog knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentRecord {
-    /// Unique in its object; never used again.
+    /// Unique in its object; that of one that was cut off may be used again.
     pub(crate) number: u32,
     pub(crate) start_bytes: u64,
     /// As of the last flush; the file has the truth after a crash.
@@ -71,6 +74,11 @@ pub(crate) struct SegmentRecord {
     pub(crate) primary: Place,
     pub(crate) copies: Vec<Place>,
     pub(crate) settling: Option<Settling>,
+    /// Of an object at level `shared`: the files on shared tiers with the bytes of the last sync, or newer ones. The
+    /// record names them, or a write took them out and they are retained.
+    pub(crate) synced: Vec<Place>,
+    /// Whether it was added to an object that had the level `shared`, and no shared tier has had a file of it.
+    pub(crate) is_added: bool,
 }
 
 /// One stored file of a segment.
@@ -174,6 +182,16 @@ impl SegmentRecord {
         let source = self.settling.as_ref().map(|settling| &settling.source);
         std::iter::once(&self.primary).chain(&self.copies).chain(source)
     }
+
+    /// Forgets the last sync at level `shared`: the places say it.
+    pub(crate) fn forget_synced(&mut self) {
+        (self.synced, self.is_added) = (Vec::new(), false);
+    }
+
+    /// Whether it says anything of the last sync at level `shared`.
+    fn has_synced(&self) -> bool {
+        self.is_added || !self.synced.is_empty()
+    }
 }
 
 impl Record {
@@ -201,11 +219,14 @@ impl Record {
     pub(crate) fn encode(&self, tiers: &TierNumbers) -> Vec<u8> {
         let has_label = self.label.is_some() || self.inner_label().is_some();
         let is_sparse = self.segments.iter().any(|segment| segment.allocated_bytes.is_some());
-        let mut out = Writer::new(match (is_sparse, has_label) {
-            (true, _) => VERSION_SPARSE,
-            (false, true) => VERSION_LABELLED,
-            (false, false) => VERSION,
-        });
+        let is_synced = self.segments.iter().any(SegmentRecord::has_synced);
+        let version = match (is_synced, is_sparse, has_label) {
+            (true, ..) => VERSION_SYNCED,
+            (false, true, _) => VERSION_SPARSE,
+            (false, false, true) => VERSION_LABELLED,
+            (false, false, false) => VERSION,
+        };
+        let mut out = Writer::new(version);
         out.u64(self.object_id);
         out.u8(u8::from(self.is_pinned));
         out.u8(match self.persistency {
@@ -241,14 +262,20 @@ impl Record {
             }
             Some(identity) => encode_identity(identity, out.u8(1)),
         }
-        if has_label || is_sparse {
+        if version >= VERSION_LABELLED {
             for label in [self.label.as_deref(), self.inner_label().map(|label| &**label)] {
                 out.bytes(label.unwrap_or_default());
             }
         }
-        if is_sparse {
+        if version >= VERSION_SPARSE {
             for segment in &self.segments {
                 out.u64(segment.allocated_bytes.unwrap_or(DENSE));
+            }
+        }
+        if version >= VERSION_SYNCED {
+            for segment in &self.segments {
+                out.u8(u8::from(segment.is_added)).u8(segment.synced.len() as u8);
+                segment.synced.iter().for_each(|place| encode_place(place, tiers, &mut out));
             }
         }
         out.finish()
@@ -259,7 +286,7 @@ impl Record {
     /// `Corrupt` for anything that `encode` does not write.
     pub(crate) fn decode(bytes: &[u8], tiers: &TierNumbers) -> Result<Self> {
         let (mut input, version) =
-            Reader::with_versions(bytes, VERSION..=VERSION_SPARSE, "object")?;
+            Reader::with_versions(bytes, VERSION..=VERSION_SYNCED, "object")?;
         let object_id = input.u64()?;
         let is_pinned = input.flag()?;
         let persistency = match input.u8()? {
@@ -305,12 +332,28 @@ impl Record {
                 identity.label = inner;
             }
         }
-        if version == VERSION_SPARSE {
+        if version >= VERSION_SPARSE {
             for segment in &mut segments {
                 segment.allocated_bytes = Some(input.u64()?).filter(|bytes| *bytes != DENSE);
             }
-            if segments.iter().all(|segment| segment.allocated_bytes.is_none()) {
+            let is_dense = segments.iter().all(|segment| segment.allocated_bytes.is_none());
+            if version == VERSION_SPARSE && is_dense {
                 return Err(input.wrong("it has no holes, and its version says that it has"));
+            }
+        }
+        if version >= VERSION_SYNCED {
+            for segment in &mut segments {
+                segment.is_added = input.flag()?;
+                for _ in 0..input.u8()? {
+                    segment.synced.push(decode_place(&mut input, tiers)?);
+                }
+                if segment.is_added && !segment.synced.is_empty() {
+                    return Err(input.wrong("a segment is new to shared tiers, and one has it"));
+                }
+            }
+            if persistency < Persistency::Shared || !segments.iter().any(SegmentRecord::has_synced)
+            {
+                return Err(input.wrong("its version is that of another level"));
             }
         }
         input.finish()?;
@@ -419,6 +462,8 @@ impl SegmentRecord {
             primary,
             copies,
             settling,
+            synced: Vec::new(),
+            is_added: false,
         })
     }
 }
@@ -484,6 +529,8 @@ mod tests {
             primary: place(1, 5),
             copies: vec![place(0, 6)],
             settling: Some(Settling { source: place(0, 4), boot: 9 }),
+            synced: Vec::new(),
+            is_added: false,
         };
         let record = Record {
             object_id: 77,
@@ -539,6 +586,51 @@ mod tests {
             assert_eq!(read, record);
             assert_eq!([0, 1].map(|index: usize| read.segments[index].amount()), [10, 4]);
         }
+    }
+
+    /// A record at level `shared`: one segment with a file that a write took out, and one that was added.
+    fn synced(plain: Record) -> Record {
+        let mut record = Record { persistency: Persistency::Shared, ..plain };
+        record.segments[0].synced = record.segments[0].copies.clone();
+        record.segments[0].copies.clear();
+        record.segments[1].is_added = true;
+        record
+    }
+
+    #[test]
+    fn a_record_keeps_what_shared_tiers_have() {
+        let (plain, tiers) = record();
+        for record in labelled().into_iter().chain([plain]).map(synced) {
+            let mut sparse = record.clone();
+            sparse.segments[1].allocated_bytes = Some(4);
+            for record in [record, sparse] {
+                let bytes = record.encode(&tiers);
+                assert_eq!(bytes[0], 4, "older programs refuse it");
+                assert_eq!(Record::decode(&bytes, &tiers).expect("own encoding"), record);
+            }
+        }
+    }
+
+    #[test]
+    fn what_contradicts_the_level_shared_is_refused() {
+        let (plain, tiers) = record();
+        let is_refused = |record: &Record| {
+            let read = Record::decode(&record.encode(&tiers), &tiers);
+            read.is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+        };
+        let good = synced(plain);
+        assert!(!is_refused(&good));
+        assert!(is_refused(&Record { persistency: Persistency::Storage, ..good.clone() }));
+        let mut both = good.clone();
+        both.segments[0].is_added = true;
+        assert!(is_refused(&both), "added, and on a shared tier");
+        let bytes = good.encode(&tiers);
+        // The two numbers of each segment, a place, and the checksum are at the end.
+        let body = bytes.len() - 4 - (2 + 25 + 2);
+        let mut none = bytes[..body].to_vec();
+        none.extend([0; 4]);
+        none.extend(crc32c::crc32c(&none).to_le_bytes());
+        assert!(Record::decode(&none, &tiers).is_err(), "a version for nothing");
     }
 
     #[test]

@@ -308,6 +308,8 @@ impl Shared {
             primary: site.place,
             copies: Vec::new(),
             settling: None,
+            synced: Vec::new(),
+            is_added: false,
         };
         let record = Record {
             object_id,

@@ -250,6 +250,8 @@ impl Shared {
             primary: site.place,
             copies: Vec::new(),
             settling: None,
+            synced: Vec::new(),
+            is_added: entry.kept() >= Persistency::Shared,
         };
         let next = old.iter().map(|other| other.start_bytes).find(|start| *start > start_bytes);
         let cut = entry.layout.next_cut(start_bytes);

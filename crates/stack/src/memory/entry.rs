@@ -132,6 +132,8 @@ pub(crate) struct Segment {
     allocated_bytes: AtomicU64,
     /// Whether its tier may have allocated less of it than is accounted.
     is_unsure: AtomicBool,
+    /// Whether it was added to an object that had the level `shared`.
+    is_added: bool,
 }
 
 /// Of a segment whose length is accounted, and that takes no more.
@@ -177,7 +179,7 @@ impl Segment {
             length_bytes: AtomicU64::new(record.length_bytes),
             promised_bytes: AtomicU64::new(0),
             guard: Guard::default(),
-            location: Located::new(location),
+            location: Located::new(location, &record.synced),
             dirty: Mutex::default(),
             accounted: Mutex::new(Accounted { used_bytes: record.amount(), reserved_bytes: 0 }),
             gate: Mutex::default(),
@@ -187,6 +189,7 @@ impl Segment {
             is_whole: AtomicBool::new(record.length_bytes == 0),
             allocated_bytes: AtomicU64::new(record.allocated_bytes.unwrap_or(DENSE)),
             is_unsure: AtomicBool::new(record.length_bytes >= LOOKED_AT_BYTES),
+            is_added: record.is_added,
         }
     }
 
@@ -296,7 +299,10 @@ impl Segment {
 
     /// What the catalog should say of this segment if its location were `location`.
     pub(crate) fn record(&self, location: &Location) -> SegmentRecord {
+        let synced = self.location.synced(location);
         SegmentRecord {
+            is_added: self.is_added && synced.is_empty(),
+            synced,
             number: self.number,
             start_bytes: self.start_bytes,
             length_bytes: self.length(),
@@ -382,8 +388,12 @@ impl Entry {
         self.promised.swap(kept, Ordering::AcqRel) != kept
     }
 
-    /// Promises more; false when as much was promised already.
+    /// Promises more; false when as much was promised already. The caller holds `changes`.
     pub(crate) fn promise(&self, level: Persistency) -> bool {
+        if level >= Persistency::Shared && self.persistency() < level {
+            // They are garbage, and older than what is there: no record may name them as synced.
+            self.segments.load().iter().for_each(|segment| segment.location.forget_synced());
+        }
         self.promised.fetch_max(level as u8, Ordering::AcqRel) < level as u8
     }
 
@@ -424,11 +434,15 @@ impl Entry {
     }
 
     /// The record of this object with these segments.
-    pub(crate) fn record(&self, segments: Vec<SegmentRecord>) -> Record {
+    pub(crate) fn record(&self, mut segments: Vec<SegmentRecord>) -> Record {
+        let persistency = self.persistency();
+        if persistency < Persistency::Shared {
+            segments.iter_mut().for_each(SegmentRecord::forget_synced);
+        }
         Record {
             object_id: self.object_id,
             is_pinned: self.is_pinned.load(Ordering::Acquire),
-            persistency: self.persistency(),
+            persistency,
             hint: self.hint,
             created_ns: self.created_ns,
             layout: self.layout.clone(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::{GenerationWord, Result, TierIndex};
 
+use crate::catalog::record::Place;
 use crate::memory::leases::Leases;
 use crate::memory::site::{Location, Site};
 use crate::memory::swap::Swap;
@@ -18,6 +19,8 @@ pub(crate) struct Located {
     current: Swap<Arc<Location>>,
     /// Held while anything changes that a lease depends on.
     lent: Mutex<Option<Box<Lent>>>,
+    /// The latest files on shared tiers: those of the location, or the ones that it had before.
+    synced: Mutex<Vec<Place>>,
 }
 
 /// What comes of asking for a word.
@@ -49,8 +52,12 @@ fn file_of(site: &Site) -> File {
 }
 
 impl Located {
-    pub(crate) fn new(location: Location) -> Self {
-        Self { current: Swap::new(Arc::new(location)), lent: Mutex::default() }
+    /// A location, with the files on shared tiers that it had before.
+    pub(crate) fn new(location: Location, before: &[Place]) -> Self {
+        let now = location.shared_places();
+        let synced = if now.is_empty() { before.to_vec() } else { now };
+        let current = Swap::new(Arc::new(location));
+        Self { current, lent: Mutex::default(), synced: Mutex::new(synced) }
     }
 
     /// Where it is now, without counting a reference; for reads and writes.
@@ -73,7 +80,23 @@ impl Located {
         {
             lent.end();
         }
+        let now = next.shared_places();
+        if !now.is_empty() {
+            *crate::lock(&self.synced) = now;
+        }
         self.current.store(next);
+    }
+
+    /// The files on shared tiers that a record with this location names as those of the last sync. The caller holds
+    /// `changes` of the object.
+    pub(crate) fn synced(&self, location: &Location) -> Vec<Place> {
+        let now = location.shared_places();
+        if now.is_empty() { crate::lock(&self.synced).clone() } else { now }
+    }
+
+    /// Forgets files that the location has no more: those of an object below level `shared` are deleted.
+    pub(crate) fn forget_synced(&self) {
+        *crate::lock(&self.synced) = self.load_full().shared_places();
     }
 
     /// Ends leases, and makes a change that forbids new ones as [`Located::lend`] asks for them.

@@ -22,6 +22,8 @@ pub(crate) struct Location {
     pub(crate) settling: Option<Pending>,
     /// A scrub computes a checksum: a writer replaces the location first.
     pub(crate) is_watched: bool,
+    /// The shared tiers among those of its files, as bits.
+    shared_tiers: u32,
 }
 
 /// The source of a switch that is not yet certain.
@@ -171,14 +173,21 @@ impl Site {
     }
 }
 
+/// The bit of the tier that a site is on.
+fn bit(site: &Site) -> u32 {
+    1 << site.place.tier.index()
+}
+
 impl Location {
-    /// A location of these sites, with the best for reading chosen by `cost`.
+    /// A location of these sites, with the best for reading chosen by `cost`; `is_shared` is whether the tier of a site
+    /// is one that another machine can reach.
     pub(crate) fn new(
         primary: Arc<Site>,
         copies: Vec<Arc<Site>>,
         checksum: Option<u32>,
         settling: Option<Pending>,
         cost: impl Fn(&Site) -> f64,
+        is_shared: impl Fn(&Site) -> bool,
     ) -> Self {
         let mut best = 0;
         let mut best_cost = cost(&primary);
@@ -188,7 +197,24 @@ impl Location {
                 (best, best_cost) = (index + 1, copy_cost);
             }
         }
-        Self { primary, copies, best, checksum, settling, is_watched: false }
+        let source = settling.as_ref().map(|pending| &pending.source);
+        let sites = std::iter::once(&primary).chain(&copies).chain(source);
+        let shared_tiers =
+            sites.filter(|site| is_shared(site)).fold(0, |bits, site| bits | bit(site));
+        Self { primary, copies, best, checksum, settling, is_watched: false, shared_tiers }
+    }
+
+    /// The files on shared tiers with all bytes as of the last switch that is certain. The primary of one that is not may
+    /// be deleted by a recovery.
+    pub(crate) fn shared_places(&self) -> Vec<Place> {
+        let first = match &self.settling {
+            None => &self.primary,
+            Some(pending) => &pending.source,
+        };
+        let others = self.copies.iter().filter(|copy| copy.place != first.place);
+        let sites = std::iter::once(first).chain(others);
+        let is_shared = |site: &&Arc<Site>| self.shared_tiers & bit(site) != 0;
+        sites.filter(is_shared).map(|site| site.place).collect()
     }
 
     /// The site that readers use.

@@ -5,19 +5,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use terrace_core::{
-    Backend, Cursor, Error, ErrorKind, Key, Kv, Open, Persistency, Result, Semantics, TierIndex,
-};
+use terrace_core::{Backend, Cursor, Error, ErrorKind, Key, Kv, Persistency, Result, TierIndex};
 
 use crate::Tier;
-use crate::catalog::files::FileName;
 use crate::catalog::format::DOUBTFUL;
 use crate::catalog::map::{Catalog, Write};
 use crate::catalog::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord, TierNumbers};
-use crate::catalog::versions::{KeptRow, KeptState, marker_of};
-use crate::is_damage;
+use crate::catalog::versions::KeptRow;
 use crate::recover::open::boot_number;
-use crate::recover::superblock::{Stage, framed, superblock};
+use crate::recover::superblock::{Stage, framed, is_free, superblock};
 
 const OPERATION: &str = "take a store over";
 
@@ -40,6 +36,9 @@ pub struct TakeoverReport {
     pub unreachable_keys: Vec<String>,
     /// The tiers that these need.
     pub missing_tiers: Vec<String>,
+    /// Segments that were added to objects at level `shared` since their last sync, were only on tiers of the machine
+    /// before, and are left out.
+    pub left_out: u64,
     /// The number of the first opening of this machine is behind this one.
     pub epoch: u64,
 }
@@ -124,7 +123,7 @@ pub fn take_over(
             let record = record.as_ref().cloned();
             let record =
                 record.map_err(|error| Error::relayed(error.kind(), &error.to_string()))?;
-            taking.look_at(&view, key, record, epoch)?;
+            taking.look_at(key, record, epoch)?;
             done += 1;
         }
         after = page.objects.into_iter().last().map(|(key, _)| key);
@@ -149,6 +148,23 @@ pub fn take_over(
     Ok(taking.report)
 }
 
+/// Brings an empty tier of this machine up to the opening `epoch` of a takeover: an earlier try of that has opened
+/// the store with the tier, and the catalog does not know it. One that holds anything stays as it is.
+///
+/// # Errors
+///
+/// What the tier says.
+pub fn renew_empty(tier: &Tier, epoch: u64) -> Result<()> {
+    let found = tier.backend.superblock()?.filter(|found| found.tier == tier.name);
+    let Some(found) = found.filter(|found| !is_free(found)) else { return Ok(()) };
+    let page = tier.backend.list(SEGMENT_NAMESPACE, "", &Cursor::start(), 1)?;
+    if page.keys.is_empty() {
+        let next = superblock(found.store_id, &tier.name, epoch, Stage::Open);
+        tier.backend.set_superblock(&next)?;
+    }
+    Ok(())
+}
+
 struct Taking {
     reachable: HashMap<TierIndex, Arc<dyn Backend>>,
     report: TakeoverReport,
@@ -158,22 +174,24 @@ struct Taking {
 }
 
 impl Taking {
-    fn look_at(&mut self, view: &Catalog, key: &Key, mut record: Record, epoch: u64) -> Result<()> {
+    fn look_at(&mut self, key: &Key, mut record: Record, epoch: u64) -> Result<()> {
         let before = record.clone();
-        let mut is_whole = true;
-        let mut segments = Vec::with_capacity(record.segments.len());
-        for mut segment in std::mem::take(&mut record.segments) {
-            let is_there = self.place(view, &mut segment, &before, epoch)?;
-            // What grew behind the last sync was never acknowledged at this level.
-            let is_unsynced = before.persistency >= Persistency::Shared && !segments.is_empty();
-            if !is_there && is_unsynced {
-                continue;
+        let is_shared = before.persistency >= Persistency::Shared;
+        let mut missing = Vec::new();
+        for (index, segment) in record.segments.iter_mut().enumerate() {
+            if !self.place(segment, &before, epoch)? {
+                missing.push(index);
             }
-            is_whole &= is_there;
-            segments.push(segment);
         }
-        record.segments = segments;
+        // What was added since the last sync was never acknowledged at this level: the object is whole without it. A
+        // segment that a shared tier has had is part of what was.
+        let is_added = |index: &usize| *index > 0 && is_shared && before.segments[*index].is_added;
+        let is_whole = missing.iter().all(is_added);
         if is_whole {
+            self.report.left_out += missing.len() as u64;
+            for index in missing.into_iter().rev() {
+                record.segments.remove(index);
+            }
             self.report.objects += 1;
             self.report.bytes += record.segments.iter().map(|one| one.length_bytes).sum::<u64>();
         } else {
@@ -181,7 +199,9 @@ impl Taking {
             if self.report.unreachable_keys.len() < NAMED_MAX {
                 self.report.unreachable_keys.push(key.to_string());
             }
-            for place in record.segments.iter().flat_map(SegmentRecord::places) {
+            let places = |one: &SegmentRecord| one.places().chain(&one.synced).copied().collect();
+            let places: Vec<Vec<Place>> = record.segments.iter().map(places).collect();
+            for place in places.iter().flatten() {
                 if !self.reachable.contains_key(&place.tier) {
                     *self.missing.entry(place.tier).or_default() += 1;
                 }
@@ -195,13 +215,7 @@ impl Taking {
 
     /// Makes a file that can be reached the primary of a segment; false where there is none, which
     /// leaves the segment as it is.
-    fn place(
-        &self,
-        view: &Catalog,
-        segment: &mut SegmentRecord,
-        record: &Record,
-        epoch: u64,
-    ) -> Result<bool> {
+    fn place(&self, segment: &mut SegmentRecord, record: &Record, epoch: u64) -> Result<bool> {
         let object_id = record.object_id;
         let is_reachable = |place: &Place| self.reachable.contains_key(&place.tier);
         let source = segment.settling.map(|settling| settling.source);
@@ -209,26 +223,20 @@ impl Taking {
             segment.copies.retain(is_reachable);
             // Files on shared tiers are whole and durable since they are there.
             segment.settling = None;
+            segment.forget_synced();
             return Ok(true);
         }
         let clean = segment.copies.iter().copied().find(is_reachable);
         let (found, is_clean) = match clean.or(source.filter(is_reachable)) {
             Some(place) => (Some(place), clean.is_some()),
-            None => {
-                let mut found = self.newest_file(object_id, segment.number, epoch)?;
-                if let Some(place) = &found
-                    && self.is_of_version_alone(view, record, segment.number, place)?
-                {
-                    found = None;
-                }
-                (found, false)
-            }
+            None => (self.synced_file(segment, object_id, epoch)?, false),
         };
         let Some(place) = found else { return Ok(false) };
         segment.primary = place;
         segment.copies.clear();
         segment.settling = None;
         segment.allocated_bytes = None;
+        segment.forget_synced();
         if !is_clean {
             // Bytes of the last sync; the record has the length of what was written since.
             let backend = &self.reachable[&place.tier];
@@ -238,59 +246,22 @@ impl Taking {
         Ok(true)
     }
 
-    /// Whether a file that no record names is that of an earlier value, and not that of the last sync. The latter
-    /// is named by a version, too, but it is not kept yet, and only objects at level `shared` have one.
-    fn is_of_version_alone(
+    /// The file of a segment that has the bytes of the last sync, and that a write since then took out of the
+    /// record. No other file is taken for it: that would be an earlier value, or one that was cut off.
+    fn synced_file(
         &self,
-        view: &Catalog,
-        record: &Record,
-        segment: u32,
-        place: &Place,
-    ) -> Result<bool> {
-        let row = match view.kept(place.file) {
-            Err(error) if is_damage(&error) => None,
-            row => row?,
-        };
-        let is_shared = record.persistency >= Persistency::Shared;
-        if row.is_some_and(|row| !is_shared || row.state != KeptState::Named) {
-            return Ok(true);
-        }
-        // The log may end before the commit of that row, or the row is damaged.
-        let marker = marker_of(&place.key(record.object_id, segment));
-        match self.reachable[&place.tier].stat(&marker) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The newest file of a segment on the tiers that can be reached: a sync left it there, and a
-    /// write since then took it out of the record.
-    fn newest_file(&self, object_id: u64, segment: u32, epoch: u64) -> Result<Option<Place>> {
-        let mut newest: Option<FileName> = None;
-        for (tier, backend) in &self.reachable {
-            let prefix = format!("{object_id:016x}.{segment}.");
-            let mut cursor = Cursor::start();
-            loop {
-                let page = backend.list(SEGMENT_NAMESPACE, &prefix, &cursor, BATCH)?;
-                for name in page.keys.iter().filter_map(|key| FileName::parse(*tier, key)) {
-                    if newest.as_ref().is_none_or(|newest| newest.file < name.file) {
-                        newest = Some(name);
-                    }
-                }
-                let Some(next) = page.next else { break };
-                cursor = next;
+        segment: &SegmentRecord,
+        object_id: u64,
+        epoch: u64,
+    ) -> Result<Option<Place>> {
+        for place in segment.synced.iter().filter(|one| self.reachable.contains_key(&one.tier)) {
+            match self.reachable[&place.tier].stat(&place.key(object_id, segment.number)) {
+                // It is the primary from here on.
+                Ok(_) => return Ok(Some(Place { generation: place.file, epoch, ..*place })),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
-        let Some(name) = newest else { return Ok(None) };
-        // It is the primary from here on.
-        let place = name.place(name.file, epoch);
-        let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
-        let backend = &self.reachable[&place.tier];
-        match backend.open(&place.key(object_id, segment), &how) {
-            Ok(_) => Ok(Some(place)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(None)
     }
 }

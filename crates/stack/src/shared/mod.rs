@@ -240,7 +240,8 @@ impl Shared {
                 tier.figures.read_s(TYPICAL_READ_BYTES) + preference
             }
         };
-        Location::new(primary, copies, checksum, settling, cost)
+        let is_shared = |site: &Site| self.tier(site.place.tier).is_shared();
+        Location::new(primary, copies, checksum, settling, cost, is_shared)
     }
 
     /// The primary, or what readers use instead where its tier is offline.

@@ -38,7 +38,7 @@ pub(crate) fn data(seed: u64) -> Vec<u8> {
 }
 
 /// An object on the slow tier.
-fn slow(stack: &Stack, name: &Key, data: &[u8]) {
+pub(crate) fn slow(stack: &Stack, name: &Key, data: &[u8]) {
     put(stack, name, data);
     migrate(stack, name, SLOW, MoveKind::Move);
 }
@@ -61,7 +61,7 @@ fn only(stack: &Stack, name: &Key) -> VersionReport {
 }
 
 /// Waits until the tier has nothing that is to be deleted or kept later.
-fn settle(stack: &Stack) {
+pub(crate) fn settle(stack: &Stack) {
     assert!(stack.wait_idle(LONG), "migrations end");
     let is_tidy = || stack.tiers().iter().all(|tier| tier.garbage_bytes == 0);
     eventually("garbage is gone", is_tidy);

@@ -86,15 +86,6 @@ impl Bucket {
         Ok(found.map(|(bytes, tag)| BucketObject { bytes, tag }))
     }
 
-    /// Writes an object in the place of what is there.
-    ///
-    /// # Errors
-    ///
-    /// What the service says; the object may have been written all the same.
-    pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
-        self.service.put("write an object", &self.path(name)?, bytes, None)
-    }
-
     /// Writes an object where there is none of this name. The bytes are those of no other writer.
     ///
     /// # Errors

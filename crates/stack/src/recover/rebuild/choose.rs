@@ -253,6 +253,8 @@ impl Chooser {
                 primary: place,
                 copies: Vec::new(),
                 settling: None,
+                synced: Vec::new(),
+                is_added: false,
             });
         }
         segments.sort_by_key(|segment| segment.start_bytes);
