@@ -677,6 +677,24 @@ fn a_missing_object_of_the_log_is_an_error() {
 }
 
 #[test]
+fn a_sync_needs_no_deletion_of_old_checkpoints() {
+    let (world, store) = World::made();
+    put(&store, "first", b"1", Persistency::Shared).expect("acknowledged");
+    store.close().expect("closed");
+    drop(store);
+    drop(Owner::start(&world.path("a")));
+    world.inject("DELETE", "/c/", u64::MAX, S3Fault::Refuse(403, "AccessDenied"));
+    // The thread that writes checkpoints fails, and the sync writes the one that its log begins with.
+    world.inject("PUT", "/c/checkpoint-", 1, S3Fault::Hold);
+    world.inject("PUT", "/c/root-", 1, S3Fault::Refuse(403, "AccessDenied"));
+    let store = world.open("a").expect("it opens");
+    world.server.wait_held();
+    world.server.release();
+    put(&store, "second", b"2", Persistency::Shared).expect("acknowledged");
+    store.close().expect("closed");
+}
+
+#[test]
 fn a_takeover_leaves_only_roots_and_ends_of_earlier_terms() {
     let (world, store) = World::made();
     for name in ["first", "second", "third"] {

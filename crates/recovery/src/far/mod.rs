@@ -482,6 +482,18 @@ impl Inner {
                 self.send(&mut writer)?;
             }
         }
+        // Callers have what they wait for. The next checkpoint deletes what is left.
+        if let Err(error) = self.delete_replaced(&mut turn, first) {
+            tracing::warn!(
+                error = error.chain(),
+                "old checkpoints and logs of the catalog are left in the bucket for now"
+            );
+        }
+        Ok(())
+    }
+
+    /// Deletes what the root needs no more, of the log of this term up to the object `first`.
+    fn delete_replaced(&self, turn: &mut Turn, first: u64) -> Result<()> {
         while let Some(name) = turn.replaced.last() {
             self.bucket.delete(name)?;
             turn.replaced.pop();
@@ -491,14 +503,7 @@ impl Inner {
             turn.first += 1;
         }
         if !turn.is_clean {
-            match self.delete_left(&turn) {
-                Ok(is_clean) => turn.is_clean = is_clean,
-                // The next checkpoint tries it again.
-                Err(error) => tracing::warn!(
-                    error = error.chain(),
-                    "checkpoints and logs of earlier owners are left in the bucket for now"
-                ),
-            }
+            turn.is_clean = self.delete_left(turn)?;
         }
         Ok(())
     }
