@@ -2,6 +2,7 @@
 //! A prefix of a bucket as a source: objects are files, common prefixes are directories.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,6 +120,11 @@ impl Source for Bucket {
         if is_empty(&page) { Err(Errno::NOENT) } else { Ok(shared.directory(path)) }
     }
 
+    fn look_in(&self, directory: &Path, _: &Meta, name: &OsStr) -> Result<Meta, Errno> {
+        // All of a bucket has one owner.
+        self.look(&directory.join(name))
+    }
+
     fn shown(&self, meta: Meta) -> Meta {
         let mode = match meta.is_file() {
             true => self.shared.file_mode(),
@@ -127,7 +133,7 @@ impl Source for Bucket {
         Meta { mode, uid: self.shared.owner.uid, gid: self.shared.owner.gid, ..meta }
     }
 
-    fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
+    fn list(&self, path: &Path, _: Option<&Meta>) -> Result<Box<dyn Listing>, Errno> {
         let shared = &self.shared;
         let below = match key_of(path) {
             _ if path.as_os_str().is_empty() => String::new(),
@@ -334,6 +340,11 @@ struct Opened {
 impl SourceFile for Opened {
     fn look(&self) -> Result<Meta, Errno> {
         self.shared.answer(Ok(self.meta.clone()))
+    }
+
+    fn look_again(&self) -> Result<Meta, Errno> {
+        // Each read is on the condition that the object is in this state.
+        self.look()
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {

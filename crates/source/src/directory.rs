@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A directory as a source: NFS, Lustre, a disk.
 
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_fuse::FileSystemStatus;
@@ -131,10 +132,24 @@ impl Source for Directory {
         meta
     }
 
-    fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
+    fn look_in(&self, directory: &Path, seen: &Meta, name: &OsStr) -> Result<Meta, Errno> {
+        let above = self.open_below(directory, OFlags::PATH | OFlags::DIRECTORY)?;
+        if !meta_below(self.root_device, &rustix::fs::fstat(&above)?).admits_as(seen) {
+            return Err(Errno::STALE);
+        }
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        // Also of what is mounted on the name.
+        let stat = rustix::fs::statat(&above, name, flags)?;
+        Ok(meta_below(self.root_device, &stat))
+    }
+
+    fn list(&self, path: &Path, seen: Option<&Meta>) -> Result<Box<dyn Listing>, Errno> {
         let file = self.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let device = rustix::fs::fstat(&file)?.st_dev;
-        Ok(Box::new(Names { file, device, root_device: self.root_device }))
+        let stat = rustix::fs::fstat(&file)?;
+        if seen.is_some_and(|seen| !meta_below(self.root_device, &stat).admits_as(seen)) {
+            return Err(Errno::STALE);
+        }
+        Ok(Box::new(Names { file, device: stat.st_dev, root_device: self.root_device }))
     }
 
     fn open(&self, path: &Path, _: &Meta) -> Result<Box<dyn SourceFile>, Errno> {
@@ -203,6 +218,17 @@ impl SourceFile for Opened {
         Ok(meta_below(self.root_device, &stat))
     }
 
+    /// An NFS client answers for some seconds from what it knows, unless it is asked to ask.
+    fn look_again(&self) -> Result<Meta, Errno> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let asked = rustix::fs::statx(&self.file, "", flags, StatxFlags::BASIC_STATS);
+        match asked {
+            // What was asked for is known now.
+            Ok(_) => self.look(),
+            Err(errno) => Err(errno),
+        }
+    }
+
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut done = 0;
         while done < buffer.len() {
@@ -266,7 +292,7 @@ mod tests {
         assert_ne!(number("proc"), number("sys"));
         let of_root = rustix::fs::stat("/").expect("the root").st_ino;
         assert_eq!(number(""), of_root, "the source's own numbers stay");
-        let mut page = root.list(Path::new("proc")).expect("it is mounted");
+        let mut page = root.list(Path::new("proc"), None).expect("it is mounted");
         let names = page.next_page().expect("names");
         let listed = names.iter().find(|name| &*name.name == b"meminfo").expect("it is there");
         assert_eq!(listed.inode, number("proc/meminfo"));

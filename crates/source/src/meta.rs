@@ -84,10 +84,20 @@ impl Meta {
             && self.etag == other.etag
     }
 
-    /// Whether what the kernel knows as one inode stays one: regular files only as long as their bytes do not
-    /// change, so that no page of one state is read by a program that opened another.
+    /// Whether it is the file or directory that was seen, and who may use it is the same: the kernel decides that
+    /// by what was seen, and the source is asked with the rights of the mount.
+    pub(crate) fn admits_as(&self, seen: &Self) -> bool {
+        let of = |meta: &Self| (meta.inode, meta.mode, meta.uid, meta.gid);
+        of(self) == of(seen)
+    }
+
+    /// Whether what the kernel knows as one inode stays one: regular files and links only as long as their bytes do
+    /// not change, so that no page of one state is read by a program that opened another, and no link leads where it
+    /// led before.
     pub(crate) fn is_same_inode(&self, other: &Self) -> bool {
-        match self.is_file() || other.is_file() {
+        let has_bytes =
+            |meta: &Self| matches!(meta.kind(), FileType::RegularFile | FileType::Symlink);
+        match has_bytes(self) || has_bytes(other) {
             true => self.is_same_state(other),
             false => self.inode == other.inode && self.kind() == other.kind(),
         }

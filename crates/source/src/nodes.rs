@@ -53,6 +53,9 @@ impl Node {
             fn look(&self) -> Result<Meta, Errno> {
                 Err(Errno::STALE)
             }
+            fn look_again(&self) -> Result<Meta, Errno> {
+                Err(Errno::STALE)
+            }
             fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
                 Err(Errno::STALE)
             }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a mount asks of the storage that it shows.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -38,12 +39,20 @@ pub trait Source: Send + Sync + 'static {
     /// Attributes of what a path names.
     fn look(&self, path: &Path) -> Result<Meta, Errno>;
 
+    /// Attributes of a name in a directory, which the caller may search by what it knows of the directory.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` where the path leads to another directory by now, or that has other permissions: what is in there may
+    /// be for others. So says [`Source::list`].
+    fn look_in(&self, directory: &Path, seen: &Meta, name: &OsStr) -> Result<Meta, Errno>;
+
     /// What attributes are shown as that were seen at an earlier time, perhaps on another mount of this storage: owner
     /// and permissions may be those of the mount. No request.
     fn shown(&self, meta: Meta) -> Meta;
 
-    /// Begins to list a directory.
-    fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno>;
+    /// Begins to list a directory, which was seen like this.
+    fn list(&self, path: &Path, seen: Option<&Meta>) -> Result<Box<dyn Listing>, Errno>;
 
     /// Opens a regular file for reading, which was seen in a state.
     ///
@@ -65,6 +74,9 @@ pub trait Source: Send + Sync + 'static {
 pub trait SourceFile: Send + Sync {
     /// Its attributes: those that it has now, or those of the one state that it reads.
     fn look(&self) -> Result<Meta, Errno>;
+
+    /// Its attributes now: those of before are not good enough to say what was read since.
+    fn look_again(&self) -> Result<Meta, Errno>;
 
     /// Reads from an offset; returns fewer bytes than there is room for only at the end of the file.
     ///

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mounts in this process, of a directory that hangs or fails when a test wants it to.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -75,12 +78,17 @@ impl Source for Hanging {
         }
         found
     }
+    fn look_in(&self, directory: &Path, seen: &Meta, name: &OsStr) -> Result<Meta, Errno> {
+        self.gate.pass();
+        self.inner.look_in(directory, seen, name)?;
+        self.look(&directory.join(name))
+    }
     fn shown(&self, meta: Meta) -> Meta {
         self.inner.shown(meta)
     }
-    fn list(&self, path: &Path) -> Result<Box<dyn Listing>, Errno> {
+    fn list(&self, path: &Path, seen: Option<&Meta>) -> Result<Box<dyn Listing>, Errno> {
         self.gate.pass();
-        self.inner.list(path)
+        self.inner.list(path, seen)
     }
     fn open(&self, path: &Path, seen: &Meta) -> Result<Box<dyn SourceFile>, Errno> {
         self.gate.pass();
@@ -111,6 +119,10 @@ impl SourceFile for HangingFile {
     fn look(&self) -> Result<Meta, Errno> {
         self.gate.pass();
         self.file.look()
+    }
+    fn look_again(&self) -> Result<Meta, Errno> {
+        self.gate.pass();
+        self.file.look_again()
     }
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         self.gate.pass();
@@ -183,19 +195,24 @@ fn mount_source(
     deadline: Duration,
     cache_bytes: u64,
 ) -> Mounted {
+    mount_as(ground, source, gate, MountOptions::default(), (ttl, deadline), cache_bytes)
+}
+
+fn mount_as(
+    ground: &TempDir,
+    source: &Arc<dyn Source>,
+    gate: Arc<Gate>,
+    mount: MountOptions,
+    (ttl, deadline): (Duration, Duration),
+    cache_bytes: u64,
+) -> Mounted {
     let settings = CacheSettings {
         directory: ground.path().join("cache"),
         bytes_max: Some(cache_bytes),
         purpose: "a test".into(),
     };
     let cache = Arc::new(Cache::open(&settings, source.identity()).expect("a cache"));
-    let options = SourceOptions {
-        mount: MountOptions::default(),
-        ttl,
-        deadline,
-        threads: 4,
-        passes_through: true,
-    };
+    let options = SourceOptions { mount, ttl, deadline, threads: 4, passes_through: true };
     let path = ground.path().join("mnt");
     let mounted = SourceMount::new(source, &cache, &path, &options).expect("mounted");
     let unmounter = mounted.unmounter();
@@ -564,4 +581,70 @@ fn a_recalled_state_lasts_until_the_source_answers() {
         != ErrorKind::NotFound
     {}
     assert_eq!(fs::read(&path).expect("it is there"), b"newer");
+}
+
+/// The kernel checks what was seen; the source is asked with the rights of root.
+#[test]
+fn nothing_is_shown_by_the_permissions_of_what_was_there_before() {
+    let Some(ground) = ground() else { return };
+    let allow = |name: &str, mode: u32| {
+        let path = ground.path().join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    for name in ["public", "secret"] {
+        write(&ground, name, &vec![name.as_bytes()[0]; 9 << 20]);
+        // Written a moment ago: it does not come into the cache.
+        let file = File::open(ground.path().join("source").join(name)).expect("it is there");
+        let later = std::time::SystemTime::now() + Duration::from_secs(1_000_000);
+        file.set_times(FileTimes::new().set_modified(later)).expect("it is ours");
+    }
+    write(&ground, "open/seen", b"seen");
+    write(&ground, "closed/other", b"other");
+    for (name, mode) in [("", 0o755), ("source", 0o755), ("source/open", 0o755)] {
+        allow(name, mode);
+    }
+    allow("source/secret", 0o600);
+    allow("source/closed", 0o700);
+    let source: Arc<dyn Source> =
+        Arc::new(Directory::open(&ground.path().join("source")).expect("a directory"));
+    let options =
+        MountOptions { allow_other: true, default_permissions: true, ..Default::default() };
+    let mounted = mount_as(&ground, &source, Arc::default(), options, (PATIENT, PATIENT), 1 << 30);
+    // Users without a name have these numbers.
+    let other = |program: &str, name: &str| {
+        let mut command = Command::new(program);
+        let ended = command.arg(mounted.path.join(name)).uid(4242).gid(4242).output();
+        ended.expect("it runs").status.success()
+    };
+    assert!(other("stat", "public") && other("cat", "open/seen") && !other("cat", "secret"));
+    let rename = |from: &str, to: &str| {
+        let at = |name: &str| ground.path().join("source").join(name);
+        fs::rename(at(from), at(to)).expect("renamed");
+    };
+    rename("secret", "public");
+    assert!(!other("cat", "public"), "it is another file's bytes");
+    rename("open", "before");
+    rename("closed", "open");
+    assert!(!other("cat", "open/other"), "it is in a directory of root");
+    assert!(!other("ls", "open"));
+    assert!(other("cat", "before/seen"), "that is where it is");
+}
+
+#[test]
+fn a_link_that_is_made_anew_leads_where_it_leads() {
+    let Some(ground) = ground() else { return };
+    let link = ground.path().join("source/link");
+    std::os::unix::fs::symlink("before", &link).expect("room");
+    let mounted = mount(&ground, Duration::ZERO, PATIENT);
+    let shown = || fs::read_link(mounted.path.join("link")).expect("a link");
+    assert_eq!(shown(), Path::new("before"));
+    let inode = |path: &Path| fs::symlink_metadata(path).expect("it is there").ino();
+    let old = inode(&link);
+    let is_reused = (0..1000).any(|_| {
+        fs::remove_file(&link).expect("it is ours");
+        std::os::unix::fs::symlink("after", &link).expect("room");
+        inode(&link) == old
+    });
+    println!("the inode number is reused: {is_reused}");
+    assert_eq!(shown(), Path::new("after"));
 }

@@ -188,7 +188,7 @@ fn fetch(
         }
     })?;
     // After the read: each change before it has changed the state by now.
-    let found = file.look()?;
+    let found = file.look_again()?;
     let is_same = found.is_same_state(blocks.meta());
     if !is_same {
         blocks.set_stale();

@@ -112,7 +112,7 @@ impl Front {
     }
 
     /// What a path names: as the source says, or where that does not answer, as it was when a copy was made.
-    fn look(&self, path: &Path) -> Result<Known, Errno> {
+    fn look(&self, above: Option<&Node>, path: &Path) -> Result<Known, Errno> {
         let recall = || {
             let (meta, _) = self.cache.recall(path)?;
             Some(Known {
@@ -137,7 +137,12 @@ impl Front {
         }
         let looked_ns = self.clock.now_ns();
         let asked = path.to_path_buf();
-        match self.ask(move |source| source.look(&asked)) {
+        let above = above.map(|node| (node.path(), node.known().meta));
+        let looked = self.ask(move |source| match (above, asked.file_name()) {
+            (Some((directory, seen)), Some(name)) => source.look_in(&directory, &seen, name),
+            _ => source.look(&asked),
+        });
+        match looked {
             Ok(meta) => {
                 self.cache.void_other(path, Some(&meta));
                 Ok(Known { meta, looked_ns, is_recalled: false, is_refuted: false })
@@ -205,7 +210,7 @@ impl Front {
         if !self.left(&known).is_zero() {
             return Ok(known);
         }
-        let found = self.look(&node.path()).map_err(|errno| match errno {
+        let found = self.look(node.parent(), &node.path()).map_err(|errno| match errno {
             Errno::NOENT | Errno::NOTDIR => Errno::STALE,
             other => other,
         })?;
@@ -242,7 +247,7 @@ impl Front {
 
     fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry, Errno> {
         let parent = self.nodes.get(parent)?;
-        let known = self.look(&parent.path_of(name))?;
+        let known = self.look(Some(&parent), &parent.path_of(name))?;
         let (left, attributes_timeout) = (self.left(&known), self.attributes_timeout(&known));
         let attributes = known.meta.attributes();
         let node = self.nodes.found(&parent, name, known);

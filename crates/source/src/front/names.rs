@@ -77,9 +77,10 @@ impl Front {
 
     /// Begins to list from the start.
     fn begin(&self, node: u64, state: &mut State) -> Result<(), Errno> {
-        let path = self.nodes.get(node)?.path();
+        let node = self.nodes.get(node)?;
+        let (path, seen) = (node.path(), node.known().meta);
         *state = State { path: path.clone(), begun_ns: self.clock.now_ns(), ..State::default() };
-        state.listing = Some(self.ask(move |source| source.list(&path))?);
+        state.listing = Some(self.ask(move |source| source.list(&path, Some(&seen)))?);
         state.is_begun = true;
         Ok(())
     }

@@ -206,7 +206,11 @@ impl Front {
         meta: &Meta,
     ) -> Result<Arc<dyn SourceFile>, Errno> {
         let (asked, meta) = (path.to_path_buf(), meta.clone());
-        let opened = self.ask(move |source| source.open(&asked, &meta).map(Arc::from));
+        let opened = self.ask(move |source| {
+            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &meta)?);
+            let admits = source.shown(file.look()?).admits_as(&source.shown(meta));
+            admits.then_some(file).ok_or(Errno::STALE)
+        });
         opened.map_err(|errno| self.stale(path, errno))
     }
 
@@ -233,10 +237,13 @@ impl Front {
         let opened = self.ask(move |source| {
             let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &seen)?);
             let before = file.look()?;
+            if !source.shown(before.clone()).admits_as(&source.shown(seen)) {
+                return Err(Errno::STALE);
+            }
             let mut data = vec![0; first_bytes];
             let count = file.read_at(0, &mut data)?;
             data.truncate(count);
-            let after = file.look()?;
+            let after = file.look_again()?;
             Ok((file, data, before, after))
         });
         let (file, data, before, mut after) = opened.map_err(|errno| self.stale(path, errno))?;
@@ -272,7 +279,7 @@ impl Front {
             done += bytes;
             if done == size_bytes {
                 let looked = Arc::clone(&file);
-                after = self.calls.run(move || looked.look())?;
+                after = self.calls.run(move || looked.look_again())?;
             }
         }
         if !after.is_same_state(meta) {

@@ -75,7 +75,7 @@ fn listings_have_every_name_once_with_its_inode(origin: &dyn Origin) {
     assert_eq!(listed(&*source, ""), ["a", "a-b", "a.c", "z"]);
     assert_eq!(listed(&*source, "a"), ["deep", "one", "two"]);
     assert_eq!(listed(&*source, "a/deep"), ["er"]);
-    let all = names(source.list(Path::new("a")).expect("a directory"));
+    let all = names(source.list(Path::new("a"), None).expect("a directory"));
     let of_name = |wanted: &[u8]| all.iter().filter(|name| *name.name == *wanted).count();
     assert_eq!((of_name(b"."), of_name(b"..")), (1, 1));
     for name in &all {
@@ -143,7 +143,7 @@ fn a_file_that_vanished_cannot_be_opened_and_read(origin: &dyn Origin) {
     assert_eq!(look(&*source, "in/file").err(), Some(Errno::NOENT));
     assert_eq!(read(&*source, "in/file", &seen, 0, 5), None);
     assert_eq!(look(&*source, "in").err(), Some(Errno::NOENT));
-    assert_eq!(source.list(Path::new("in")).err(), Some(Errno::NOENT));
+    assert_eq!(source.list(Path::new("in"), None).err(), Some(Errno::NOENT));
     assert_eq!(listed(&*source, ""), ["stays"]);
 }
 
@@ -174,5 +174,5 @@ fn names_that_lead_nowhere_are_not_found(origin: &dyn Origin) {
     for path in ["missing", "a/missing", "fil", "a/fil", "missing/below", long.as_str()] {
         assert_eq!(look(&*source, path).err(), Some(Errno::NOENT), "{path}");
     }
-    assert_eq!(source.list(Path::new("missing")).err(), Some(Errno::NOENT));
+    assert_eq!(source.list(Path::new("missing"), None).err(), Some(Errno::NOENT));
 }

@@ -93,7 +93,7 @@ fn an_object_hides_the_directory_of_its_name() {
     remote.put("a/below", b"hidden");
     remote.put("b/below", b"shown");
     let bucket = remote.bucket();
-    let all = names(bucket.list(Path::new("")).expect("a directory"));
+    let all = names(bucket.list(Path::new(""), None).expect("a directory"));
     let of_name = |wanted: &str| {
         let found = all.iter().filter(|name| *name.name == *wanted.as_bytes());
         found.map(|name| name.mode).collect::<Vec<_>>()
@@ -112,7 +112,7 @@ fn a_directory_is_listed_page_by_page() {
     }
     let bucket = remote.bucket();
     counts(&remote);
-    let mut listing = bucket.list(Path::new("many")).expect("a directory");
+    let mut listing = bucket.list(Path::new("many"), None).expect("a directory");
     assert_eq!(counts(&remote), [("LIST", 1)].into());
     let first = listing.next_page().expect("a page");
     assert_eq!(counts(&remote), BTreeMap::new(), "the first page is there");
@@ -221,7 +221,7 @@ fn a_denied_object_is_told_from_a_denied_bucket() {
     assert!(bucket.look(Path::new("open")).is_ok());
     remote.server.inject(fault("", "", denied));
     assert_eq!(bucket.look(Path::new("open")).err(), Some(Errno::KEYREJECTED));
-    assert_eq!(bucket.list(Path::new("")).err(), Some(Errno::KEYREJECTED));
+    assert_eq!(bucket.list(Path::new(""), None).err(), Some(Errno::KEYREJECTED));
     // What needs no request asks all the same, so that no caller takes the bucket for one that answers.
     assert_eq!(bucket.status().err(), Some(Errno::KEYREJECTED));
     remote.server.heal();
@@ -259,7 +259,7 @@ fn a_refused_object_takes_no_other_along() {
     // A listing that is refused, and the one of the root behind it is not.
     let too_long = S3Fault::Refuse(400, "KeyTooLongError");
     remote.server.inject(S3FaultPoint { times: 1, ..fault("LIST", "", too_long) });
-    assert_eq!(bucket.list(Path::new("dir")).err(), Some(Errno::NAMETOOLONG));
+    assert_eq!(bucket.list(Path::new("dir"), None).err(), Some(Errno::NAMETOOLONG));
     assert_eq!(listed(&bucket, "dir"), ["file"]);
     // All of the bucket is.
     refuse("", "", "InvalidRequest");
@@ -302,7 +302,7 @@ fn a_bucket_that_vanishes_takes_no_file_along() {
     let taken = remote.server.take_bucket();
     // Not that the file is missing: copies of it stay.
     assert_eq!(bucket.look(path).err(), Some(Errno::REMOTEIO));
-    assert_eq!(bucket.list(Path::new("")).err(), Some(Errno::REMOTEIO));
+    assert_eq!(bucket.list(Path::new(""), None).err(), Some(Errno::REMOTEIO));
     remote.server.put_back(taken);
     let file = bucket.open(path, &seen).expect("it is there");
     assert_eq!(file.read_at(0, &mut [0; 5]), Ok(5));

@@ -126,7 +126,7 @@ pub(crate) fn names(mut listing: Box<dyn Listing>) -> Vec<Name> {
 
 /// The names of a directory as text, sorted, without `.` and `..`.
 pub(crate) fn listed(source: &dyn Source, path: &str) -> Vec<String> {
-    let names = names(source.list(Path::new(path)).expect("a directory"));
+    let names = names(source.list(Path::new(path), None).expect("a directory"));
     let text = |name: &Name| String::from_utf8(name.name.to_vec()).expect("UTF-8");
     let mut names: Vec<_> = names.iter().map(text).filter(|name| !name.starts_with('.')).collect();
     names.sort();

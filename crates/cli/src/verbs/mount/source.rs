@@ -353,7 +353,11 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
     // A file of credentials in an address is read before the working directory is left.
     let source = match S3Settings::is_address(source) {
         true => source.to_string(),
-        false => text(&absolute(source)?)?,
+        // By its words alone: a file server may not answer, and `open` has a deadline.
+        false => {
+            let path = std::path::absolute(source);
+            text(&path.map_err(|error| Error::from_io("find the source", error))?)?
+        }
     };
     let mut again =
         vec![format!("--source={source}"), format!("--log-level={}", arguments.log_level)];
