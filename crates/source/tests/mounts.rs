@@ -593,9 +593,9 @@ fn nothing_is_shown_by_the_permissions_of_what_was_there_before() {
     };
     for name in ["public", "secret"] {
         write(&ground, name, &vec![name.as_bytes()[0]; 9 << 20]);
-        // Written a moment ago: it does not come into the cache.
+        // Written later than now: it does not come into the cache.
         let file = File::open(ground.path().join("source").join(name)).expect("it is there");
-        let later = std::time::SystemTime::now() + Duration::from_secs(1_000_000);
+        let later = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
         file.set_times(FileTimes::new().set_modified(later)).expect("it is ours");
     }
     write(&ground, "open/seen", b"seen");
