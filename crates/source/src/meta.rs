@@ -84,7 +84,7 @@ impl Meta {
             && self.etag == other.etag
     }
 
-    /// Whether it is the file or directory that was seen, and who may use it is the same: the kernel decides that
+    /// Whether it is the file or directory that was seen, with the same owner and permissions: the kernel checks them
     /// by what was seen, and the source is asked with the rights of the mount.
     pub(crate) fn admits_as(&self, seen: &Self) -> bool {
         let of = |meta: &Self| (meta.inode, meta.mode, meta.uid, meta.gid);
