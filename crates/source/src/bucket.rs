@@ -176,7 +176,7 @@ impl Source for Bucket {
         PIECE_BYTES
     }
 
-    fn read_link(&self, _: &Path) -> Result<Vec<u8>, Errno> {
+    fn read_link(&self, _: &Path, _: &Meta) -> Result<Vec<u8>, Errno> {
         // There are none.
         self.shared.answer(Err(Errno::INVAL))
     }

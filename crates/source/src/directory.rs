@@ -165,8 +165,12 @@ impl Source for Directory {
         PIECE_BYTES
     }
 
-    fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+    fn read_link(&self, path: &Path, seen: &Meta) -> Result<Vec<u8>, Errno> {
         let file = self.open_below(path, OFlags::PATH)?;
+        let found = meta_below(self.root_device, &rustix::fs::fstat(&file)?);
+        if !found.is_same_inode(seen) {
+            return Err(Errno::STALE);
+        }
         Ok(rustix::fs::readlinkat(&file, "", Vec::new())?.into_bytes())
     }
 

@@ -44,7 +44,7 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     ///
     /// `ESTALE` where the path leads to another directory by now, or that has other permissions: what is in there may
-    /// be for others. So says [`Source::list`].
+    /// be for others. So does [`Source::list`].
     fn look_in(&self, directory: &Path, seen: &Meta, name: &OsStr) -> Result<Meta, Errno>;
 
     /// What attributes are shown as that were seen at an earlier time, perhaps on another mount of this storage: owner
@@ -64,7 +64,11 @@ pub trait Source: Send + Sync + 'static {
     fn piece_bytes(&self) -> usize;
 
     /// The target of a symbolic link.
-    fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno>;
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` where the path leads to another link than was seen, which may be for others.
+    fn read_link(&self, path: &Path, seen: &Meta) -> Result<Vec<u8>, Errno>;
 
     /// Capacity and free space.
     fn status(&self) -> Result<FileSystemStatus, Errno>;

@@ -99,9 +99,9 @@ impl Source for Hanging {
     fn piece_bytes(&self) -> usize {
         self.inner.piece_bytes()
     }
-    fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+    fn read_link(&self, path: &Path, seen: &Meta) -> Result<Vec<u8>, Errno> {
         self.gate.pass();
-        self.inner.read_link(path)
+        self.inner.read_link(path, seen)
     }
     fn status(&self) -> Result<FileSystemStatus, Errno> {
         self.gate.pass();
@@ -600,6 +600,10 @@ fn nothing_is_shown_by_the_permissions_of_what_was_there_before() {
     }
     write(&ground, "open/seen", b"seen");
     write(&ground, "closed/other", b"other");
+    for directory in ["open", "closed"] {
+        let link = ground.path().join("source").join(directory).join("link");
+        std::os::unix::fs::symlink(directory, link).expect("room");
+    }
     for (name, mode) in [("", 0o755), ("source", 0o755), ("source/open", 0o755)] {
         allow(name, mode);
     }
@@ -617,6 +621,8 @@ fn nothing_is_shown_by_the_permissions_of_what_was_there_before() {
         ended.expect("it runs").status.success()
     };
     assert!(other("stat", "public") && other("cat", "open/seen") && !other("cat", "secret"));
+    // Without reading where it leads: the kernel would keep that.
+    assert!(other("find", "open/link"));
     let rename = |from: &str, to: &str| {
         let at = |name: &str| ground.path().join("source").join(name);
         fs::rename(at(from), at(to)).expect("renamed");
@@ -625,7 +631,8 @@ fn nothing_is_shown_by_the_permissions_of_what_was_there_before() {
     assert!(!other("cat", "public"), "it is another file's bytes");
     rename("open", "before");
     rename("closed", "open");
-    assert!(!other("cat", "open/other"), "it is in a directory of root");
+    assert!(!other("readlink", "open/link"), "it is in a directory of root");
+    assert!(!other("cat", "open/other"));
     assert!(!other("ls", "open"));
     assert!(other("cat", "before/seen"), "that is where it is");
 }

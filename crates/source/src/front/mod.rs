@@ -264,7 +264,8 @@ impl Front {
         let node = self.nodes.get(node)?;
         let path = node.path();
         let asked = path.clone();
-        match self.ask(move |source| source.read_link(&asked)) {
+        let seen = node.known().meta;
+        match self.ask(move |source| source.read_link(&asked, &seen)) {
             Ok(target) => {
                 self.cache.remember(&path, &node.known().meta, Some(target.clone()));
                 Ok(target)
