@@ -203,8 +203,8 @@ impl<D: Default, O: Clone> Client<D, O> {
     }
 
     /// Changes the last deferred change of an inode instead of deferring another one, if it is not sent yet. `amend`
-    /// gets that change and what is known of the inode, and says by how many bytes the change has grown, or that it
-    /// left it as it was.
+    /// gets that change, what is known of the inode, and by how much the change may grow; it returns by how many bytes it
+    /// has grown, or `None` where it is unchanged.
     ///
     /// # Errors
     ///

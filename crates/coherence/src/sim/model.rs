@@ -22,7 +22,7 @@ pub(super) struct Register(pub(super) u64, pub(super) u8);
 /// What a program asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// Also says what is in the file.
+    /// Also returns what is in the file.
     Lookup(Register),
     /// Makes a file with this number, and an entry with this tag.
     Create(Register, u64),

@@ -338,7 +338,7 @@ impl Catalog {
         self.rewrite_header().map(drop)
     }
 
-    /// Writes the header as it is, which the log says, too.
+    /// Commits the header unchanged: a record for the log where there is no other.
     pub(crate) fn rewrite_header(&self) -> Result<Ticket> {
         // Held over the commit, as by every change of it.
         let header = crate::lock(&self.header);

@@ -188,7 +188,7 @@ impl SegmentRecord {
         (self.synced, self.is_added) = (Vec::new(), false);
     }
 
-    /// Whether it says anything of the last sync at level `shared`.
+    /// Whether the record has anything of the last sync at level `shared`.
     fn has_synced(&self) -> bool {
         self.is_added || !self.synced.is_empty()
     }

@@ -285,13 +285,10 @@ impl Shared {
         let mut writes = vec![Write::Put(&entry.key, &record)];
         writes.extend(rows.iter().map(Write::GarbageGone));
         let histories = self.histories_of(entry);
-        let history = |bytes: bool| {
-            let id = entry.object_id;
-            move |(number, history): &(u32, Vec<u8>)| {
-                Write::History(id, *number, bytes.then(|| history.clone()))
-            }
-        };
-        writes.extend(histories.iter().map(history(true)));
+        let id = entry.object_id;
+        let added =
+            |(number, history): &(u32, Vec<u8>)| Write::History(id, *number, Some(history.clone()));
+        writes.extend(histories.iter().map(added));
         let switched = match old {
             Some(old) => self.supersede(old, writes, "publish.catalog"),
             None => {
@@ -302,7 +299,7 @@ impl Shared {
         switched.inspect(|_| entry.mark_published()).map(Some).inspect_err(|_| {
             // It may have been written all the same. What replaced the old object was taken back.
             let mut back = vec![Write::Put(&entry.key, &draft)];
-            back.extend(histories.iter().map(history(false)));
+            back.extend(histories.iter().map(|(number, _)| Write::History(id, *number, None)));
             if old.is_none() {
                 back.insert(0, Write::Remove(&entry.key, &record));
             }

@@ -70,7 +70,7 @@ fn an_acknowledged_write_outlives_power_and_then_the_machine() {
         world.failpoints().freeze();
         drop(stack);
         world.crash(Crash::Power { seed });
-        // As an opening without a log has it: then nothing but the records says which files are needed.
+        // As after an opening without a log: only the records name the files that are needed.
         let stack = world.open();
         assert!(stack.wait_idle(LONG));
         end(&world, stack);
