@@ -24,7 +24,7 @@ mod shared;
 mod tiers;
 mod watch;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use terrace_core::{Error, ErrorKind, Result};
 
@@ -53,6 +53,15 @@ pub use watch::{
 /// what it left is found by the next opening.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks, unless another thread has the lock.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(locked) => Some(locked),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Whether a row of the catalog is what cannot be read, and not the catalog.

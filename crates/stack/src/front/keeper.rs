@@ -2,7 +2,7 @@
 //! The threads behind a stack, and its end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use terrace_core::{Access, Error, Result};
@@ -112,7 +112,7 @@ fn keep(shared: &Arc<Shared>, ticks: u32) {
     shared.look_after_held(ticks.is_multiple_of(FLUSH_TICKS));
     if ticks.is_multiple_of(FLUSH_TICKS) {
         // What cannot be flushed now is tried again, and at close.
-        let _ = shared.flush();
+        let _ = shared.flush_idle();
     }
 }
 
@@ -179,11 +179,9 @@ fn lock_until<'a>(
     end_ns: u64,
 ) -> Option<MutexGuard<'a, ()>> {
     loop {
-        match mutex.try_lock() {
-            Ok(locked) => return Some(locked),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if shared.clock.now_ns() >= end_ns => return None,
-            Err(TryLockError::WouldBlock) => shared.clock.sleep(LOCK_LOOK),
+        match crate::try_lock(mutex) {
+            None if shared.clock.now_ns() < end_ns => shared.clock.sleep(LOCK_LOOK),
+            locked => return locked,
         }
     }
 }

@@ -578,9 +578,10 @@ impl Shared {
                     other => return other,
                 }
             }
-            if is_last || !self.free_garbage() {
+            if is_last {
                 break;
             }
+            self.free_garbage();
             is_last = true;
         }
         Err(refused.unwrap_or_else(|| {

@@ -128,9 +128,8 @@ impl Shared {
             }
             if !freed_garbage {
                 freed_garbage = true;
-                if self.free_garbage() {
-                    continue;
-                }
+                self.free_garbage();
+                continue;
             }
             if dropped_copies || !self.drop_copies_on(index, need) {
                 return Err(NoRoom::Here(

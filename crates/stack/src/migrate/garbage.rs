@@ -93,15 +93,21 @@ impl Drops {
 }
 
 impl Shared {
-    /// Deletes now what waits for it, where a tier's room is still taken by it. False where there is
-    /// nothing; else a caller that lacks room looks again.
-    pub(crate) fn free_garbage(&self) -> bool {
+    /// Deletes now what waits for it, where a tier's room is still taken by it. A caller that lacks
+    /// room looks again in any case: another thread may have deleted it meanwhile.
+    pub(crate) fn free_garbage(&self) {
         let takes_room = |tier: &TierState| tier.account.bytes(Class::Garbage) > 0;
-        let is_there = self.tiers.present().any(takes_room);
-        if is_there {
+        if self.tiers.present().any(takes_room) {
             self.drops.run(self);
         }
-        is_there
+    }
+
+    /// Whether `take` gets its room, which may still be taken by what is deleted.
+    pub(crate) fn take_with_garbage(&self, take: impl Fn() -> bool) -> bool {
+        take() || {
+            self.free_garbage();
+            take()
+        }
     }
 }
 

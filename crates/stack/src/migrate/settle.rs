@@ -2,8 +2,8 @@
 //! What makes changes certain: clean to written, switched to settled, lengths to the catalog.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{Error, ErrorKind, EventKind, Result, Role, TierIndex};
 
@@ -295,6 +295,16 @@ impl Shared {
 
     /// Writes lengths that changed to the catalog, and settles switches whose migration could not.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.flush_each(|entry| Some(crate::lock(&entry.changes)))
+    }
+
+    /// The same in the background: an object that is being changed is left for the next time. Waiting
+    /// would keep its files from being deleted.
+    pub(crate) fn flush_idle(&self) -> Result<()> {
+        self.flush_each(|entry| crate::try_lock(&entry.changes))
+    }
+
+    fn flush_each(&self, lock: fn(&Entry) -> Option<MutexGuard<'_, ()>>) -> Result<()> {
         // One that cannot be settled keeps none of the others waiting.
         let mut settled = Ok(());
         let unsettled = std::mem::take(&mut *crate::lock(&self.unsettled));
@@ -312,10 +322,15 @@ impl Shared {
         {
             next = entry.object_id + 1;
             entry.is_dirty.store(false, Ordering::Release);
-            if let Err(error) = self.flush_one(&entry) {
+            let flushed = self.flush_one(&entry, lock);
+            if !matches!(flushed, Ok(true)) {
                 self.note_unflushed(&entry);
-                return Err(error);
+                // One that was deleted meanwhile has been forgotten already.
+                if entry.is_deleted() {
+                    self.forget_unflushed(&entry);
+                }
             }
+            flushed?;
         }
         settled
     }
@@ -332,16 +347,22 @@ impl Shared {
         segments.iter().try_for_each(|segment| self.settle(entry, segment))
     }
 
-    fn flush_one(&self, entry: &Arc<Entry>) -> Result<()> {
+    /// False where `lock` did not get it.
+    fn flush_one(
+        &self,
+        entry: &Arc<Entry>,
+        lock: fn(&Entry) -> Option<MutexGuard<'_, ()>>,
+    ) -> Result<bool> {
         for segment in entry.segments.load_full().iter() {
             self.look_alone(entry, segment);
         }
-        let _changes = crate::lock(&entry.changes);
+        let Some(_changes) = lock(entry) else { return Ok(false) };
         if entry.is_deleted() {
-            return Ok(());
+            return Ok(true);
         }
         self.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())])?;
-        self.failpoints.hit("flush.catalog")
+        self.failpoints.hit("flush.catalog")?;
+        Ok(true)
     }
 
     /// Makes everything durable that was acknowledged.
