@@ -267,7 +267,16 @@ impl Blocks {
 
     /// All blocks are there: the next open finds an ordinary copy.
     fn complete(&self) -> Result<(), Errno> {
-        let epoch = self.copy.shared.epochs.enter();
+        let shared = &self.copy.shared;
+        let epoch = shared.epochs.enter();
+        // The record stands for all blocks. One may have become void since it was written.
+        let present = shared.map(&self.copy.file, self.meta.size_bytes).ok_or(Errno::IO)?;
+        if present.contains(&false) {
+            let mut state = lock(&self.state);
+            state.missing = present.iter().filter(|is_there| !**is_there).count();
+            state.present = present;
+            return Ok(());
+        }
         // A copy that is longer than the file is not found, and fetched again: after a crash between both.
         Record::new(&self.path, &self.meta, *epoch).write(&self.copy.file)?;
         rustix::fs::ftruncate(&self.copy.file, self.meta.size_bytes)
@@ -430,5 +439,20 @@ mod tests {
         assert!(cache.find(Path::new("small"), &small).is_some());
         let report = cache.report();
         assert_eq!((report.evicted, report.refused), (0, 1));
+    }
+
+    #[test]
+    fn a_copy_with_a_void_block_is_not_whole() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let cache = cache(ground.path(), 1 << 30);
+        let (path, meta) = (Path::new("a"), meta(2 * BLOCK_BYTES));
+        let blocks = cache.blocks(path, &meta).expect("a copy");
+        claim(&blocks, 0).store(&vec![1; BLOCK_BYTES as usize]);
+        let failed = cache.shared.epochs.end(|| Err(std::io::ErrorKind::StorageFull.into()));
+        failed.expect_err("planned");
+        claim(&blocks, 1).store(&vec![1; BLOCK_BYTES as usize]);
+        assert!(!blocks.is_complete() && cache.find(path, &meta).is_none());
+        claim(&blocks, 0).store(&vec![1; BLOCK_BYTES as usize]);
+        assert!(blocks.is_complete() && cache.find(path, &meta).is_some());
     }
 }

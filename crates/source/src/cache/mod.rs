@@ -461,8 +461,9 @@ impl Shared {
             Ok(rustix::fs::syncfs(directory.as_fd())?)
         });
         if let Err(error) = synced {
+            lock(&self.remembered).set_uncertain();
             tracing::warn!(%error, cache = %self.directory.display(),
-                "the cache cannot be synced: after a loss of power its last copies are fetched again");
+                "the cache cannot be synced: its last copies are fetched again");
         }
     }
 
