@@ -109,7 +109,6 @@ impl Cache {
         let blocks = block_count(meta.size_bytes);
         rustix::fs::ftruncate(file, map_start(meta.size_bytes) + (blocks * ENTRY_BYTES) as u64)?;
         let file = draft.publish_as(key, path, meta, None, true)?;
-        lock(&shared.index).add_pinned(key, 0, shared.clock.wall_ns());
         let copy = Copy { file, key, shared: Arc::clone(shared) };
         Ok(Blocks::new(copy, path, meta, vec![false; blocks]))
     }

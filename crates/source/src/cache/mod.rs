@@ -7,10 +7,13 @@
 
 mod blocks;
 mod control;
+mod draft;
 mod epochs;
 mod evict;
 mod record;
 mod remembered;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -270,25 +273,6 @@ impl Cache {
         let _ = fs::remove_file(shared.copies.join(key.place()));
     }
 
-    /// Begins a copy of so many bytes.
-    ///
-    /// # Errors
-    ///
-    /// `NOSPC` where there is no room beside the copies that are open, those of the disk.
-    pub(crate) fn draft(&self, size_bytes: u64) -> Result<Draft, Errno> {
-        let shared = &self.shared;
-        if !lock(&shared.index).may_take(size_bytes) {
-            return Err(Errno::NOSPC);
-        }
-        shared.make_room(size_bytes);
-        let number = shared.next_draft.fetch_add(1, Ordering::Relaxed);
-        let path = shared.drafts.join(number.to_string());
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR);
-        let file = shared.with_room(0, open)?;
-        Ok(Draft { file: Some(file), path, size_bytes, shared: Arc::clone(shared) })
-    }
-
     /// Notes that a file was opened of which there is a copy.
     pub(crate) fn note_hit(&self) {
         self.shared.counters.hits.fetch_add(1, Ordering::Relaxed);
@@ -312,7 +296,8 @@ impl Cache {
         if lock(&shared.remembered).is_current(key, meta, now_ns) {
             return;
         }
-        let kept = self.draft(0).and_then(|draft| draft.publish_as(key, path, meta, link, false));
+        let draft = self.record_draft();
+        let kept = draft.and_then(|draft| draft.publish_as(key, path, meta, link, false));
         if kept.is_ok() {
             // What was there as a copy is none any more.
             lock(&shared.index).remove(key);
@@ -331,77 +316,6 @@ impl Drop for Cache {
             let _ = thread.join();
         }
         self.shared.sync();
-    }
-}
-
-/// A copy that is being made. Dropped unpublished it leaves nothing.
-pub(crate) struct Draft {
-    file: Option<OwnedFd>,
-    path: PathBuf,
-    size_bytes: u64,
-    shared: Arc<Shared>,
-}
-
-impl Draft {
-    pub(crate) fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let file = self.file.as_ref().expect("it is open until it is published");
-        self.shared.with_room(bytes.len() as u64, || write_all(file, offset_bytes, bytes))
-    }
-
-    /// Gives the copy its name: from now on it is found.
-    pub(crate) fn publish(self, path: &Path, meta: &Meta) -> Result<Copy, Errno> {
-        let (key, shared) = (CopyKey::of(path), Arc::clone(&self.shared));
-        let counters = &shared.counters;
-        counters.fetched_bytes.fetch_add(self.size_bytes, Ordering::Relaxed);
-        let size_bytes = self.size_bytes;
-        let file = self.publish_as(key, path, meta, None, false)?;
-        let now_ns = shared.clock.wall_ns();
-        lock(&shared.index).add_pinned(key, size_bytes, now_ns);
-        // Others may have taken the same room meanwhile.
-        shared.make_room(0);
-        Ok(Copy { file, key, shared })
-    }
-
-    fn publish_as(
-        mut self,
-        key: CopyKey,
-        path: &Path,
-        meta: &Meta,
-        link: Option<Vec<u8>>,
-        is_in_blocks: bool,
-    ) -> Result<OwnedFd, Errno> {
-        let shared = Arc::clone(&self.shared);
-        let place = shared.copies.join(key.place());
-        let file = self.file.as_ref().expect("it is open until it is published");
-        // What was written before the epoch began is synced at its end, too.
-        let epoch = shared.epochs.enter();
-        let record = Record { link, is_in_blocks, ..Record::new(path, meta, *epoch) };
-        shared.with_room(0, || record.write(file))?;
-        shared.with_room(0, || match rustix::fs::rename(&self.path, &place) {
-            Err(Errno::NOENT) => {
-                let directory = place.parent().expect("copies are in directories");
-                match rustix::fs::mkdir(directory, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(errno),
-                }
-                rustix::fs::rename(&self.path, &place)
-            }
-            other => other,
-        })?;
-        drop(epoch);
-        if meta.is_file() {
-            lock(&shared.remembered).remove(key);
-        }
-        Ok(self.file.take().expect("it was open"))
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if self.file.is_some() {
-            // The next start removes what is left.
-            let _ = fs::remove_file(&self.path);
-        }
     }
 }
 
@@ -701,144 +615,4 @@ fn check_attributes(drafts: &Path) -> Result<()> {
             .with("cache", drafts.display()),
         errno => failed(errno.into()),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    /// A small file system, unmounted when this is dropped.
-    struct Disk(tempfile::TempDir);
-
-    impl Disk {
-        fn mount(size: &str) -> Option<Self> {
-            if !rustix::process::geteuid().is_root() {
-                println!("skipped: mounts are tested as root");
-                return None;
-            }
-            let disk = Self(tempfile::tempdir().expect("a directory"));
-            let mut mount = Command::new("mount");
-            mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(disk.0.path());
-            assert!(mount.status().expect("there is a mount command").success());
-            Some(disk)
-        }
-    }
-
-    impl Drop for Disk {
-        fn drop(&mut self) {
-            let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-        }
-    }
-
-    fn meta(size_bytes: u64) -> Meta {
-        let stat = rustix::fs::stat("/").expect("root");
-        Meta { size_bytes, mode: 0o100_644, ..Meta::of(&stat) }
-    }
-
-    const PIECE_BYTES: u64 = 1 << 20;
-
-    fn copy(cache: &Cache, name: &str, pieces: u64) -> std::result::Result<Copy, Errno> {
-        let draft = cache.draft(pieces * PIECE_BYTES)?;
-        for piece in 0..pieces {
-            draft.write_at(piece * PIECE_BYTES, &vec![1; PIECE_BYTES as usize])?;
-        }
-        draft.publish(Path::new(name), &meta(pieces * PIECE_BYTES))
-    }
-
-    #[test]
-    fn copies_go_for_others_where_the_disk_is_full() {
-        let Some(disk) = Disk::mount("8m") else { return };
-        let settings = CacheSettings {
-            directory: disk.0.path().join("cache"),
-            bytes_max: Some(1 << 30),
-            purpose: "a test".into(),
-        };
-        let cache = match Cache::open(&settings, "a source") {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                println!("skipped: this tmpfs has no extended attributes");
-                return;
-            }
-            other => other.expect("a cache"),
-        };
-        drop(copy(&cache, "a", 3).expect("room"));
-        let b = copy(&cache, "b", 3).expect("room");
-        let c = copy(&cache, "c", 3).expect("that of a");
-        let is_there = |name: &str| cache.find(Path::new(name), &meta(3 * PIECE_BYTES)).is_some();
-        assert!(!is_there("a") && is_there("b") && is_there("c"));
-        assert_eq!(copy(&cache, "d", 3).err(), Some(Errno::NOSPC), "both are open");
-        // A large file.
-        let blocks = cache.blocks(Path::new("e"), &meta(9 * BLOCK_BYTES)).expect("sparse");
-        let mut stored = 0;
-        let bytes = vec![1; BLOCK_BYTES as usize];
-        while let Ok(Claim::Fetch(claimed)) = blocks.claim(stored, Duration::from_secs(60)) {
-            claimed.store(&bytes);
-            stored += 1;
-        }
-        assert!((2..=3).contains(&stored), "{stored}: the last one is fetched and not kept");
-        assert!(is_there("b") && is_there("c"));
-        let report = cache.report();
-        let used_bytes = report.used_bytes;
-        assert_eq!(report.evicted, 1);
-        drop((b, blocks));
-        // What was not kept was given back: six pieces of copies, and one block less than was tried.
-        let kept_bytes = (6 + stored as u64 - 1) * PIECE_BYTES + 3 * 4096;
-        assert_eq!(used_bytes, kept_bytes);
-        let blocks = cache.blocks(Path::new("e"), &meta(9 * BLOCK_BYTES)).expect("it is there");
-        match blocks.claim(8, Duration::from_secs(60)) {
-            Ok(Claim::Fetch(claimed)) => claimed.store(&bytes),
-            _ => panic!("there is room in the place of b"),
-        }
-        assert!(!is_there("b") && is_there("c"));
-        drop(c);
-    }
-
-    #[test]
-    fn records_of_directories_are_bounded_also_after_a_restart() {
-        let ground = tempfile::tempdir().expect("a directory");
-        let open = || {
-            let settings = CacheSettings {
-                directory: ground.path().join("cache"),
-                bytes_max: Some(1 << 20),
-                purpose: "a test".into(),
-            };
-            Cache::open(&settings, "a source").expect("a cache")
-        };
-        let directory = Meta { mode: 0o040_755, ..meta(0) };
-        let count_max = Remembered::count_max(1 << 20);
-        let count_kept = || {
-            let (mut records, mut copies) = (0, 0);
-            let copies_path = ground.path().join("cache").join(COPIES);
-            each_file(&copies_path, &|| false, &mut |_, bytes, _| match bytes {
-                Some(_) => copies += 1,
-                None => records += 1,
-            })
-            .expect("readable");
-            (records, copies)
-        };
-        for start in [0, count_max] {
-            let cache = open();
-            while !cache.report().is_counted {
-                thread::yield_now();
-            }
-            drop(cache.draft(0).expect("room").publish(Path::new("file"), &meta(0)).expect("room"));
-            for number in start..start + count_max {
-                cache.remember(Path::new("kept"), &directory, None);
-                cache.remember(Path::new(&number.to_string()), &directory, None);
-                // What others forgot is made again.
-                assert!(cache.recall(Path::new("kept")).is_some());
-            }
-            let (records, copies) = count_kept();
-            assert!(records <= count_max && records > count_max / 2, "{records}");
-            assert_eq!((copies, cache.report().copies), (1, 1));
-        }
-        // A file has come in the place of a directory, and a directory in that of a file.
-        let cache = open();
-        let (before, _) = count_kept();
-        drop(cache.draft(0).expect("room").publish(Path::new("kept"), &meta(0)).expect("room"));
-        cache.remember(Path::new("file"), &directory, None);
-        assert_eq!(count_kept(), (before, 1));
-        assert!(cache.recall(Path::new("file")).is_some_and(|(meta, _)| !meta.is_file()));
-    }
 }
