@@ -227,8 +227,8 @@ impl Blocks {
     fn reserve(self: &Arc<Self>, block: usize) -> Option<Claimed> {
         let mut claimed = Claimed { blocks: Arc::clone(self), block, reserved_bytes: 0 };
         let shared = &self.copy.shared;
-        let grown = lock(&shared.index).grow(self.copy.key, BLOCK_BYTES, self.meta.size_bytes);
-        let Some(chosen) = grown else {
+        let grow = || lock(&shared.index).grow(self.copy.key, BLOCK_BYTES, self.meta.size_bytes);
+        let Some(chosen) = shared.is_ready().then(grow).flatten() else {
             if !std::mem::replace(&mut lock(&self.state).is_refused, true) {
                 shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             }

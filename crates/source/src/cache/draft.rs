@@ -65,6 +65,9 @@ impl Cache {
 
     fn begin_draft(&self, reserved: Reserved) -> Result<Draft, Errno> {
         let shared = &self.shared;
+        if !shared.is_ready() {
+            return Err(Errno::NOSPC);
+        }
         let number = shared.next_draft.fetch_add(1, Ordering::Relaxed);
         let path = shared.drafts.join(number.to_string());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

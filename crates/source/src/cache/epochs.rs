@@ -61,10 +61,10 @@ impl Epochs {
         })
     }
 
-    /// Begins to use a cache, whose state is written before anything else is.
+    /// Begins to use a cache. Its state is written by [`Epochs::save`], before anything else is.
     pub(super) fn begin(directory: &Path, source: &str, state: Option<State>) -> Result<Self> {
         let path = directory.join(NAME);
-        let failed = |error| Error::from_io("open the cache", error).with("file", path.display());
+        let failed = |error| Error::from_io("open the cache", error).with("file", BOOT_ID);
         let boot = std::fs::read_to_string(BOOT_ID).map_err(failed)?.trim().to_string();
         let is_new = state.is_none();
         let mut state = state.unwrap_or_else(|| State {
@@ -82,7 +82,6 @@ impl Epochs {
             state.synced += 2;
             state.boot = boot;
         }
-        write(&path, &state).map_err(failed)?;
         let epoch = state.synced + 1;
         Ok(Self {
             path,
@@ -90,6 +89,14 @@ impl Epochs {
             current: RwLock::new(epoch),
             used: Mutex::new(if is_left { epoch } else { 0 }),
             ending: Mutex::default(),
+        })
+    }
+
+    /// Writes the state that the cache has begun with, durably.
+    pub(super) fn save(&self) -> Result<()> {
+        let state = lock(&self.state).clone();
+        write(&self.path, &state).map_err(|error| {
+            Error::from_io("open the cache", error).with("file", self.path.display())
         })
     }
 
@@ -176,7 +183,9 @@ mod tests {
 
     fn begin(directory: &Path) -> Epochs {
         let state = Epochs::state_of(directory).expect("readable");
-        Epochs::begin(directory, "here", state).expect("writable")
+        let epochs = Epochs::begin(directory, "here", state).expect("readable");
+        epochs.save().expect("writable");
+        epochs
     }
 
     /// The machine is started again.

@@ -61,6 +61,11 @@ impl Index {
         self.bytes_wanted.unwrap_or(ours / 100 * DEFAULT_PERCENT)
     }
 
+    /// Notes what is free beside the copies.
+    pub(super) fn set_free_bytes(&mut self, free_bytes: u64) {
+        self.free_bytes = free_bytes;
+    }
+
     pub(super) fn is_counted(&self) -> bool {
         self.is_counted
     }

@@ -10,27 +10,28 @@ mod control;
 mod draft;
 mod epochs;
 mod evict;
+mod open;
 mod record;
 mod remembered;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_core::{Clock, SystemClock};
 
 pub(crate) use self::blocks::{BLOCK_BYTES, Blocks, Claim};
 use self::control::Control;
@@ -53,12 +54,6 @@ const SYNC_PERIOD: Duration = Duration::from_secs(30);
 const USE_PERIOD_NS: u64 = 600 * 1_000_000_000;
 /// Longest file that is copied as a whole; longer ones are copied in blocks.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 8 << 20;
-/// Longest text of the lock: process and purpose.
-const LOCK_BYTES_MAX: u64 = 4096;
-/// A cache in use is waited for so long: a mount that ends makes its last copies durable first.
-const ENDING_TIME_MAX: Duration = Duration::from_secs(5);
-const ENDING_TICK: Duration = Duration::from_millis(20);
-
 /// Where a cache is, and how large it may become.
 #[derive(Clone, Debug)]
 pub struct CacheSettings {
@@ -87,6 +82,8 @@ struct Shared {
     purpose: String,
     next_draft: AtomicU64,
     epochs: Epochs,
+    /// Whether copies can be made: not yet where the disk was full when the cache was opened.
+    is_ready: AtomicBool,
     index: Mutex<Index>,
     /// The copies in blocks that are open. Locked before the index.
     open_blocks: Mutex<HashMap<CopyKey, Weak<Blocks>>>,
@@ -144,71 +141,19 @@ impl Drop for Copy {
 }
 
 impl Cache {
-    /// Opens a cache, or makes one in an empty or missing directory, for a source with this identity.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` where another process uses it (names it), `Invalid` where it belongs to another source or the
-    /// directory is used for something else, `Unsupported` without extended attributes, `Denied`, `Io`.
-    pub fn open(settings: &CacheSettings, source: &str) -> Result<Self> {
-        let directory = &settings.directory;
-        let failed = |error| Error::from_io(OPERATION, error).with("cache", directory.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-        let directory = directory.canonicalize().map_err(failed)?;
-        let state = Epochs::state_of(&directory)?;
-        if state.is_none()
-            && fs::read_dir(&directory).map_err(failed)?.any(|entry| !is_ours(&entry))
-        {
-            let reason = "the directory holds something else; name an empty one";
-            return Err(Error::invalid(OPERATION, reason).with("cache", directory.display()));
-        }
-        let lock = take_lock(&directory, &settings.purpose)?;
-        // Another process may have begun it before the lock was ours.
-        let state = Epochs::state_of(&directory)?;
-        if let Some(state) = state.as_ref().filter(|state| state.source != source) {
-            let reason = "it holds copies of another source, or what was mounted at the source is not any more; \
-                          name another directory, or remove this one";
-            return Err(Error::invalid(OPERATION, reason)
-                .with("cache", directory.display())
-                .with("of", format!("{:?}", state.source))
-                .with("source", format!("{source:?}")));
-        }
-        let (copies, drafts) = (directory.join(COPIES), directory.join(DRAFTS));
-        let _ = fs::remove_dir_all(&drafts);
-        for path in [&copies, &drafts] {
-            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        }
-        check_attributes(&drafts)?;
-        let epochs = Epochs::begin(&directory, source, state)?;
-        let found = rustix::fs::statvfs(&directory).map_err(|errno| failed(errno.into()))?;
-        let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-        let index = Index::new(settings.bytes_max, free_bytes);
-        let shared = Arc::new(Shared {
-            directory,
-            copies,
-            drafts,
-            purpose: settings.purpose.clone(),
-            next_draft: AtomicU64::new(0),
-            epochs,
-            index: Mutex::new(index),
-            open_blocks: Mutex::default(),
-            remembered: Mutex::default(),
-            counters: Counters::default(),
-            clock: SystemClock::default(),
-            _lock: lock,
-        });
-        let control = Control::start(&shared);
-        let mut cache = Self { shared, control, background: Vec::new(), stop: None };
-        cache.start_background().map_err(failed)?;
-        Ok(cache)
-    }
-
     fn start_background(&mut self) -> io::Result<()> {
         let (stop, stopped) = channel::<()>();
         let shared = Arc::clone(&self.shared);
         let work = move || {
-            shared.scan(&|| stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected));
+            // On a full disk they have been counted already.
+            let is_counted = lock(&shared.index).is_counted();
+            if !is_counted {
+                shared.scan(&|| stopped.try_recv() == Err(TryRecvError::Disconnected));
+            }
             while stopped.recv_timeout(SYNC_PERIOD) == Err(RecvTimeoutError::Timeout) {
+                if !shared.is_ready() {
+                    shared.prepare_again();
+                }
                 shared.sync();
             }
         };
@@ -370,6 +315,9 @@ impl Shared {
 
     /// Makes durable what was written.
     fn sync(&self) {
+        if !self.is_ready() {
+            return;
+        }
         let synced = self.epochs.end(|| {
             let directory = File::open(&self.copies)?;
             Ok(rustix::fs::syncfs(directory.as_fd())?)
@@ -389,11 +337,7 @@ impl Shared {
 
     /// Does a step of making a copy that needs so many bytes. Where the disk is full, also with what others wrote
     /// there, copies are removed for them, and the step is done once more.
-    fn with_room<T>(
-        &self,
-        bytes: u64,
-        step: impl Fn() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
+    fn with_room<T>(&self, bytes: u64, step: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         let full = match step() {
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => errno,
             other => return other,
@@ -559,60 +503,4 @@ impl AccessedNs for fs::Metadata {
 fn is_file(place: &Path) -> bool {
     let record = File::open(place).ok().and_then(|file| Record::read(&file).ok().flatten());
     record.is_some_and(|record| record.meta.is_file())
-}
-
-fn is_ours(entry: &io::Result<fs::DirEntry>) -> bool {
-    // A process that ended while it made a cache has left these.
-    let names = [LOCK, COPIES, DRAFTS, control::SOCKET, "cache.next"];
-    entry.as_ref().is_ok_and(|entry| names.iter().any(|name| entry.file_name() == *name))
-}
-
-fn take_lock(directory: &Path, purpose: &str) -> Result<File> {
-    let path = directory.join(LOCK);
-    let failed = |error| Error::from_io(OPERATION, error).with("file", path.display());
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed)?;
-    let clock = SystemClock::default();
-    let begun_ns = clock.now_ns();
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
-            Err(Errno::WOULDBLOCK) => {}
-            Err(errno) => return Err(failed(errno.into())),
-        }
-        let waited_ns = clock.now_ns().saturating_sub(begun_ns);
-        if Duration::from_nanos(waited_ns) >= ENDING_TIME_MAX {
-            let mut holder = String::new();
-            let _ = (&file).take(LOCK_BYTES_MAX).read_to_string(&mut holder);
-            return Err(Error::new(ErrorKind::Busy, OPERATION)
-                .because(format!("another process uses it: {}", holder.trim_end()))
-                .with("cache", directory.display()));
-        }
-        clock.sleep(ENDING_TICK);
-    }
-    let text = format!("process={} purpose={purpose:?}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(file)
-}
-
-fn check_attributes(drafts: &Path) -> Result<()> {
-    let path = drafts.join("attributes");
-    let failed = |error| Error::from_io(OPERATION, error).with("file", path.display());
-    let file = File::create(&path).map_err(failed)?;
-    let stat = rustix::fs::fstat(&file).map_err(|errno| failed(errno.into()))?;
-    let written = Record::new(Path::new(""), &Meta::of(&stat), 0).write(&file);
-    let _ = fs::remove_file(&path);
-    written.map_err(|errno| match errno {
-        Errno::OPNOTSUPP => Error::new(ErrorKind::Unsupported, OPERATION)
-            .because("its file system has no extended attributes (user.*)")
-            .with("cache", drafts.display()),
-        errno => failed(errno.into()),
-    })
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Copies on disks that are small, full, or used again.
 
+use std::io::Write;
 use std::process::Command;
+
+use terrace_core::ErrorKind;
 
 use super::*;
 
@@ -158,4 +161,43 @@ fn drafts_that_are_under_way_take_room() {
     assert_eq!(cache.report().used_bytes, 0);
     drop(copy(&cache, "file", 9).expect("room"));
     assert_eq!(cache.report().used_bytes, 9 * PIECE_BYTES + 4096);
+}
+
+#[test]
+fn a_cache_is_opened_on_a_full_disk() {
+    for copies in [0, 3_usize] {
+        let Some(disk) = Disk::mount("8m") else { return };
+        let open = || {
+            let settings = CacheSettings {
+                directory: disk.0.path().join("cache"),
+                bytes_max: Some(1 << 30),
+                purpose: "a test".into(),
+            };
+            Cache::open(&settings, "a source")
+        };
+        if copies > 0 {
+            let cache = open().expect("a cache");
+            for number in 0..copies {
+                drop(copy(&cache, &number.to_string(), 2).expect("room"));
+            }
+        }
+        let filler = disk.0.path().join("filler");
+        let mut file = File::create(&filler).expect("room");
+        while file.write_all(&[1; 4096]).is_ok() {}
+        let cache = open().expect("it serves what it can");
+        let found = |name: &str| cache.find(Path::new(name), &meta(2 * PIECE_BYTES)).is_some();
+        let kept = (0..copies).filter(|number| found(&number.to_string())).count();
+        assert_eq!(kept, copies.saturating_sub(1), "one goes for the files of the cache itself");
+        let made = copy(&cache, "new", 2);
+        if copies == 0 {
+            assert_eq!(made.err(), Some(Errno::NOSPC), "the disk is full");
+            drop(file);
+            fs::remove_file(&filler).expect("it is ours");
+            cache.shared.prepare_again();
+            drop(copy(&cache, "new", 2).expect("there is room again"));
+        } else {
+            drop(made.expect("another one goes for it"));
+        }
+        assert!(found("new"));
+    }
 }
