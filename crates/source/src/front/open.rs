@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use terrace_core::Clock;
@@ -15,10 +15,11 @@ use super::Front;
 use super::large::Large;
 use crate::cache::{Copy, WHOLE_BYTES_MAX};
 use crate::calls::is_unreachable;
+use crate::handle::{OpenFile, SourceHandle};
 use crate::lock;
 use crate::meta::Meta;
 use crate::nodes::{Known, Node};
-use crate::source::SourceFile;
+use crate::source::Source;
 
 /// A file that was modified less than this ago is not copied: clocks of file systems are too coarse to show
 /// another modification.
@@ -43,7 +44,7 @@ pub(super) enum Bytes {
     /// A copy of a large file, of which blocks may be missing.
     Large(Large),
     /// The source's file, which may change while it is read.
-    Direct(Arc<dyn SourceFile>),
+    Direct(Arc<OpenFile>),
     /// A copy that the cache has no more and the kernel still reads for other opens of the inode.
     Backed(Arc<BackingId>),
 }
@@ -68,7 +69,7 @@ impl Drop for InUse {
 enum Fetched {
     Copy(Copy),
     /// It was being changed, or the cache could not take it.
-    Direct(Arc<dyn SourceFile>),
+    Direct(Arc<OpenFile>),
 }
 
 thread_local! {
@@ -126,7 +127,7 @@ impl Front {
                 self.reply_read(&open, self.read_large(&open.node.0, large, offset, bytes), reply);
             }
             Bytes::Direct(file) => {
-                self.reply_read(&open, self.read_source(file, offset, bytes as usize), reply);
+                self.reply_read(&open, read_source(file, offset, bytes as usize), reply);
             }
             // The kernel reads it itself.
             Bytes::Backed(_) => reply.error(Errno::IO),
@@ -150,19 +151,17 @@ impl Front {
         }
     }
 
-    pub(super) fn read_source(
+    /// The source's file in the state of an inode, which is opened where it is not.
+    pub(super) fn same_file(
         &self,
-        file: &Arc<dyn SourceFile>,
-        offset: u64,
-        bytes: usize,
-    ) -> Result<Vec<u8>, Errno> {
-        let file = Arc::clone(file);
-        self.calls.run(move || {
-            let mut data = vec![0; bytes];
-            let count = file.read_at(offset, &mut data)?;
-            data.truncate(count);
-            Ok(data)
-        })
+        node: &Node,
+        open: &Mutex<Option<Arc<OpenFile>>>,
+    ) -> Result<Arc<OpenFile>, Errno> {
+        if let Some(file) = &*lock(open) {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.open_same(&node.path(), &node.known().meta)?;
+        Ok(Arc::clone(lock(open).get_or_insert(file)))
     }
 
     /// Where the bytes of a file come from.
@@ -200,18 +199,45 @@ impl Front {
         }
     }
 
-    pub(super) fn open_source(
+    /// Opens a file of the source that was seen in a state, and does what the caller wants with it in the same call.
+    fn open_and<T: Send + 'static>(
         &self,
         path: &Path,
-        meta: &Meta,
-    ) -> Result<Arc<dyn SourceFile>, Errno> {
-        let (asked, meta) = (path.to_path_buf(), meta.clone());
-        let opened = self.ask(move |source| {
-            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &meta)?);
-            let admits = source.shown(file.look()?).admits_as(&source.shown(meta));
-            admits.then_some(file).ok_or(Errno::STALE)
+        seen: &Meta,
+        then: impl FnOnce(&dyn Source, &OpenFile) -> Result<T, Errno> + Send + 'static,
+    ) -> Result<(Arc<OpenFile>, T), Errno> {
+        let calls = self.file_systems.calls_of(path);
+        let (source, own) = (Arc::clone(&self.source), Arc::clone(&calls));
+        let (asked, seen) = (path.to_path_buf(), seen.clone());
+        let opened = calls.try_run(move || {
+            let file = SourceHandle::new(source.open(&asked, &seen)?, &own);
+            let done = then(&*source, &file)?;
+            Ok((Arc::new(file), done))
         });
         opened.map_err(|errno| self.stale(path, errno))
+    }
+
+    pub(super) fn open_source(&self, path: &Path, meta: &Meta) -> Result<Arc<OpenFile>, Errno> {
+        let seen = meta.clone();
+        let opened = self.open_and(path, meta, move |source, file| {
+            let admits = source.shown(file.look()?).admits_as(&source.shown(seen));
+            admits.then_some(()).ok_or(Errno::STALE)
+        });
+        opened.map(|(file, ())| file)
+    }
+
+    /// Opens the source's file in a state.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` where the name leads to another file, or the file has another state: the kernel looks the name
+    /// up again then. Those of the source.
+    pub(super) fn open_same(&self, path: &Path, meta: &Meta) -> Result<Arc<OpenFile>, Errno> {
+        let wanted = meta.clone();
+        let opened = self.open_and(path, meta, move |_, file| {
+            file.look()?.is_same_state(&wanted).then_some(()).ok_or(Errno::STALE)
+        });
+        opened.map(|(file, ())| file)
     }
 
     /// What to return where a file that was looked up cannot be opened: the kernel looks one up again that is gone
@@ -229,13 +255,12 @@ impl Front {
     /// Copies a whole file.
     fn fetch(&self, node: &Node, path: &Path, known: &Known) -> Result<Fetched, Errno> {
         let meta = &known.meta;
-        let (asked, seen) = (path.to_path_buf(), meta.clone());
+        let seen = meta.clone();
         let size_bytes = usize::try_from(meta.size_bytes).map_err(|_| Errno::FBIG)?;
         let piece_bytes = self.source.piece_bytes();
         let first_bytes = size_bytes.min(piece_bytes);
         // One call for most files: what they are, all their bytes, and whether they are still the same.
-        let opened = self.ask(move |source| {
-            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &seen)?);
+        let opened = self.open_and(path, meta, move |source, file| {
             let before = file.look()?;
             if !source.shown(before.clone()).admits_as(&source.shown(seen)) {
                 return Err(Errno::STALE);
@@ -244,9 +269,9 @@ impl Front {
             let count = file.read_at(0, &mut data)?;
             data.truncate(count);
             let after = file.look_again()?;
-            Ok((file, data, before, after))
+            Ok((data, before, after))
         });
-        let (file, data, before, mut after) = opened.map_err(|errno| self.stale(path, errno))?;
+        let (file, (data, before, mut after)) = opened?;
         if !before.is_same_state(meta) {
             // It has changed since it was looked at. The kernel looks again, once: a program would get the
             // error of a file that changes again until then.
@@ -269,7 +294,7 @@ impl Front {
         let mut done = data.len();
         while done < size_bytes {
             let bytes = (size_bytes - done).min(piece_bytes);
-            let data = self.read_source(&file, done as u64, bytes)?;
+            let data = read_source(&file, done as u64, bytes)?;
             if data.len() != bytes {
                 return Ok(Fetched::Direct(file));
             }
@@ -279,7 +304,7 @@ impl Front {
             done += bytes;
             if done == size_bytes {
                 let looked = Arc::clone(&file);
-                after = self.calls.run(move || looked.look_again())?;
+                after = file.calls().run(move || looked.look_again())?;
             }
         }
         if !after.is_same_state(meta) {
@@ -318,7 +343,7 @@ impl Front {
         }
     }
 
-    fn past_the_cache(&self, path: &Path, errno: Errno, file: Arc<dyn SourceFile>) -> Fetched {
+    fn past_the_cache(&self, path: &Path, errno: Errno, file: Arc<OpenFile>) -> Fetched {
         if self.failed_copies.fetch_add(1, Ordering::Relaxed) < LOGGED_MAX {
             tracing::warn!(%errno, path = %path.display(), "a file cannot be kept in the cache, and is read from the source");
         }
@@ -341,4 +366,49 @@ impl Front {
         *kept = Arc::downgrade(&backing);
         Some(backing)
     }
+}
+
+fn read_source(file: &Arc<OpenFile>, offset: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
+    let asked = Arc::clone(file);
+    file.calls().run(move || {
+        let mut data = vec![0; bytes];
+        let count = asked.read_at(offset, &mut data)?;
+        data.truncate(count);
+        Ok(data)
+    })
+}
+
+/// Bytes of the state of a file that a copy is of.
+pub(super) struct InState {
+    pub(super) bytes: Vec<u8>,
+    /// Whether the file still has this state: else nothing is stored.
+    pub(super) is_same: bool,
+}
+
+/// Reads from the source's file in a state, within its length.
+///
+/// # Errors
+///
+/// `ESTALE` where it has been changed: its bytes are not those of the file that was opened. Those of the source.
+pub(super) fn read_state(
+    file: &OpenFile,
+    meta: &Meta,
+    offset_bytes: u64,
+    length: usize,
+) -> Result<InState, Errno> {
+    let mut bytes = vec![0; length];
+    let read = file.read_at(offset_bytes, &mut bytes)?;
+    // After the read: each change before it has changed the state by now.
+    let found = file.look_again()?;
+    let is_same = found.is_same_state(meta);
+    match read == length && (is_same || is_same_but_for_names(&found, meta)) {
+        true => Ok(InState { bytes, is_same }),
+        false => Err(Errno::STALE),
+    }
+}
+
+/// Whether a file differs from what it was by the number of its names and the time of that change only: another
+/// file was renamed over it, or it was removed. Its bytes are the same.
+fn is_same_but_for_names(found: &Meta, meta: &Meta) -> bool {
+    found.links != meta.links && Meta { changed: meta.changed, ..found.clone() }.is_same_state(meta)
 }
