@@ -244,12 +244,16 @@ impl Blocks {
         lock(&self.state).is_closed = true;
     }
 
+    /// The copy cannot be read: it is dropped, and nothing more is stored.
+    pub(crate) fn discard(&self, errno: Errno) {
+        if !std::mem::replace(&mut lock(&self.state).is_closed, true) {
+            self.copy.discard(&self.path, errno);
+        }
+    }
+
     /// Reads from the copy, within blocks that are there.
     pub(crate) fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-        match read_all(&self.copy.file, offset_bytes, buffer)? {
-            read if read == buffer.len() => Ok(()),
-            _ => Err(Errno::IO),
-        }
+        self.copy.read_at(offset_bytes, buffer)
     }
 
     fn write(&self, block: usize, bytes: &[u8]) -> Result<(), Errno> {

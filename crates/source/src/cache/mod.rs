@@ -134,6 +134,35 @@ pub(crate) struct Copy {
     shared: Arc<Shared>,
 }
 
+impl Copy {
+    /// Reads from the copy, within its length.
+    pub(crate) fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        match read_all(&self.file, offset_bytes, buffer)? {
+            read if read == buffer.len() => Ok(()),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Removes the copy of a path, which cannot be read: the next open makes another one.
+    pub(crate) fn discard(&self, path: &Path, errno: Errno) {
+        tracing::warn!(
+            %errno,
+            path = %path.display(),
+            cache = %self.shared.directory.display(),
+            "a copy cannot be read and is dropped: its file is read from the source"
+        );
+        let place = self.shared.copies.join(self.key.place());
+        // Another one may have taken its place.
+        let is_own = rustix::fs::stat(&place).and_then(|there| {
+            let own = rustix::fs::fstat(&self.file)?;
+            Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino))
+        });
+        if is_own == Ok(true) {
+            self.shared.remove_by_name(self.key);
+        }
+    }
+}
+
 impl Drop for Copy {
     fn drop(&mut self) {
         lock(&self.shared.index).unpin(self.key);
@@ -209,13 +238,8 @@ impl Cache {
         if found.is_some_and(|meta| record.meta.is_same_inode(meta)) {
             return;
         }
-        // A copy that another caller has made of a newer state meanwhile is made again, but not before this one
-        // has no name any more.
-        let mut open = lock(&shared.open_blocks);
-        open.remove(&key);
-        lock(&shared.index).remove(key);
-        lock(&shared.remembered).remove(key);
-        let _ = fs::remove_file(shared.copies.join(key.place()));
+        // A copy that another caller has made of a newer state meanwhile is made again.
+        shared.remove_by_name(key);
     }
 
     /// Notes that a file was opened of which there is a copy.
@@ -348,6 +372,15 @@ impl Shared {
         }
         self.remove(&chosen);
         step()
+    }
+
+    /// Removes the copy or record of a path. The next one is made only when this one has no name any more.
+    fn remove_by_name(&self, key: CopyKey) {
+        let mut open = lock(&self.open_blocks);
+        open.remove(&key);
+        lock(&self.index).remove(key);
+        lock(&self.remembered).remove(key);
+        let _ = fs::remove_file(self.copies.join(key.place()));
     }
 
     /// Removes copies that were taken out of the index.

@@ -45,7 +45,7 @@ impl Front {
             Err(errno) => {
                 tracing::debug!(%errno, path = %path.display(), "a file cannot be kept in blocks");
                 self.cache.note_refused();
-                return Ok(Bytes::Direct(self.open_same(path, meta)?));
+                return Ok(Bytes::Past(self.open_same(path, meta)?));
             }
         };
         let is_suspect = self.file_systems.calls_of(path).is_suspect();
@@ -80,10 +80,13 @@ impl Front {
             let (from, to) = (offset.max(start), end.min(start + length as u64));
             let part = &mut data[(from - offset) as usize..(to - offset) as usize];
             let is_past = match blocks.claim(block, self.file_systems.deadline())? {
-                Claim::Present => {
-                    blocks.read_at(from, part)?;
-                    false
-                }
+                Claim::Present => match blocks.read_at(from, part) {
+                    Ok(()) => false,
+                    Err(errno) => {
+                        blocks.discard(errno);
+                        true
+                    }
+                },
                 Claim::Fetch(claimed) => {
                     let fetched = self.fetch_part(node, large, start, length)?;
                     part.copy_from_slice(

@@ -21,9 +21,9 @@ use crate::meta::Meta;
 use crate::nodes::{Known, Node};
 use crate::source::Source;
 
-/// A file that was modified less than this ago is not copied: clocks of file systems are too coarse to show
-/// another modification.
-pub(super) const SETTLED_NS: u64 = 1_000_000_000;
+/// A file that was modified less than this ago is not copied: another modification may have the same time. FAT rounds
+/// times down to two seconds, and takes them from a clock of the kernel that is up to a tick late.
+pub(super) const SETTLED_NS: u64 = 2_100_000_000;
 /// Paths that are remembered of opens that were refused.
 const REFUSED_MAX: usize = 1000;
 /// So many copies that fail are logged one by one.
@@ -40,13 +40,29 @@ pub(super) struct Handle {
 /// Where the bytes of an open file are.
 pub(super) enum Bytes {
     /// A whole copy.
-    Copy(Copy),
+    Copy(Whole),
     /// A copy of a large file, of which blocks may be missing.
     Large(Large),
+    /// The source's file in the state that was looked up, which the cache cannot take.
+    Past(Arc<OpenFile>),
     /// The source's file, which may change while it is read.
     Direct(Arc<OpenFile>),
     /// A copy that the cache has no more and the kernel still reads for other opens of the inode.
     Backed(Arc<BackingId>),
+}
+
+/// A whole copy of a file.
+pub(super) struct Whole {
+    copy: Copy,
+    size_bytes: u64,
+    /// The source's file, where the copy could not be read.
+    spare: Mutex<Option<Arc<OpenFile>>>,
+}
+
+impl Whole {
+    fn new(copy: Copy, meta: &Meta) -> Self {
+        Self { copy, size_bytes: meta.size_bytes, spare: Mutex::default() }
+    }
 }
 
 /// An inode with a handle that is open.
@@ -68,7 +84,9 @@ impl Drop for InUse {
 /// What fetching a file came to.
 enum Fetched {
     Copy(Copy),
-    /// It was being changed, or the cache could not take it.
+    /// The cache could not take it.
+    Past(Arc<OpenFile>),
+    /// It was being changed.
     Direct(Arc<OpenFile>),
 }
 
@@ -91,13 +109,15 @@ impl Front {
         };
         let (flags, backing) = match &bytes {
             // The inode is of one state of the file, so what the kernel has of it stays true.
-            Bytes::Copy(copy) => (OpenedFlags::KEEP_CACHE, self.backing(&node.0, copy)),
+            Bytes::Copy(whole) => (OpenedFlags::KEEP_CACHE, self.backing(&node.0, &whole.copy)),
             Bytes::Large(_) => (OpenedFlags::KEEP_CACHE, node.0.living_backing()),
             Bytes::Backed(backing) => (OpenedFlags::NONE, Some(Arc::clone(backing))),
-            Bytes::Direct(file) => match node.0.living_backing() {
+            Bytes::Past(_) | Bytes::Direct(_) => match node.0.living_backing() {
                 Some(backing) => (OpenedFlags::NONE, Some(backing)),
                 None => {
-                    *lock(&node.0.direct) = Arc::downgrade(file);
+                    if let Bytes::Direct(file) = &bytes {
+                        *lock(&node.0.direct) = Arc::downgrade(file);
+                    }
                     (OpenedFlags::DIRECT_IO, None)
                 }
             },
@@ -113,18 +133,22 @@ impl Front {
             return reply.error(Errno::BADF);
         };
         match &open.bytes {
-            Bytes::Copy(copy) => BUFFER.with_borrow_mut(|buffer| {
+            Bytes::Copy(whole) => BUFFER.with_borrow_mut(|buffer| {
                 let bytes = bytes as usize;
                 if buffer.len() < bytes {
                     buffer.resize(bytes, 0);
                 }
-                match rustix::io::pread(&copy.file, &mut buffer[..bytes], offset) {
+                match self.read_copy(&open.node.0, whole, offset, &mut buffer[..bytes]) {
                     Ok(count) => reply.data(&buffer[..count]),
-                    Err(errno) => reply.error(errno),
+                    Err(errno) => self.reply_read(&open, Err(errno), reply),
                 }
             }),
             Bytes::Large(large) => {
                 self.reply_read(&open, self.read_large(&open.node.0, large, offset, bytes), reply);
+            }
+            Bytes::Past(file) => {
+                let meta = open.node.0.known().meta;
+                self.reply_read(&open, read_past(file, &meta, offset, bytes as usize), reply);
             }
             Bytes::Direct(file) => {
                 self.reply_read(&open, read_source(file, offset, bytes as usize), reply);
@@ -151,6 +175,28 @@ impl Front {
         }
     }
 
+    /// Reads a copy; where it cannot be read, the source's file in the state that the copy is of. Returns how much.
+    fn read_copy(
+        &self,
+        node: &Node,
+        whole: &Whole,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let left = usize::try_from(whole.size_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let part = buffer.len().min(left);
+        let buffer = &mut buffer[..part];
+        if lock(&whole.spare).is_none() {
+            match whole.copy.read_at(offset, buffer) {
+                Ok(()) => return Ok(part),
+                Err(errno) => whole.copy.discard(&node.path(), errno),
+            }
+        }
+        let file = self.same_file(node, &whole.spare)?;
+        buffer.copy_from_slice(&read_past(&file, &node.known().meta, offset, part)?);
+        Ok(part)
+    }
+
     /// The source's file in the state of an inode, which is opened where it is not.
     pub(super) fn same_file(
         &self,
@@ -168,7 +214,7 @@ impl Front {
     fn bytes(&self, node: &Node, known: &Known) -> Result<Bytes, Errno> {
         let (path, meta) = (node.path(), &known.meta);
         if let Some(copy) = self.cache.find(&path, meta) {
-            return Ok(Bytes::Copy(copy));
+            return Ok(Bytes::Copy(Whole::new(copy, meta)));
         }
         // The kernel refuses every other kind of open of an inode that it reads itself.
         if let Some(backing) = node.living_backing() {
@@ -181,7 +227,7 @@ impl Front {
         // Others that want the same file wait, and then have the copy, or fail with it.
         let running = node.fetching.begin()?;
         if let Some(copy) = self.cache.find(&path, meta) {
-            return Ok(Bytes::Copy(copy));
+            return Ok(Bytes::Copy(Whole::new(copy, meta)));
         }
         self.cache.note_miss();
         let fetched = self.fetch(node, &path, known);
@@ -191,7 +237,11 @@ impl Front {
             running.fail(*errno);
         }
         match fetched? {
-            Fetched::Copy(copy) => Ok(Bytes::Copy(copy)),
+            Fetched::Copy(copy) => Ok(Bytes::Copy(Whole::new(copy, meta))),
+            Fetched::Past(file) => {
+                self.cache.note_refused();
+                Ok(Bytes::Past(file))
+            }
             Fetched::Direct(file) => {
                 self.cache.note_refused();
                 Ok(Bytes::Direct(file))
@@ -347,7 +397,7 @@ impl Front {
         if self.failed_copies.fetch_add(1, Ordering::Relaxed) < LOGGED_MAX {
             tracing::warn!(%errno, path = %path.display(), "a file cannot be kept in the cache, and is read from the source");
         }
-        Fetched::Direct(file)
+        Fetched::Past(file)
     }
 
     /// What the opens of an inode are passed through to. Where that cannot be had the kernel asks
@@ -376,6 +426,25 @@ fn read_source(file: &Arc<OpenFile>, offset: u64, bytes: usize) -> Result<Vec<u8
         data.truncate(count);
         Ok(data)
     })
+}
+
+/// Reads from the source's file in a state, past the cache.
+///
+/// # Errors
+///
+/// `ESTALE` where the file has another state. Those of the source.
+fn read_past(
+    file: &Arc<OpenFile>,
+    meta: &Meta,
+    offset: u64,
+    bytes: usize,
+) -> Result<Vec<u8>, Errno> {
+    let left = usize::try_from(meta.size_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+    if left == 0 {
+        return Ok(Vec::new());
+    }
+    let (asked, meta) = (Arc::clone(file), meta.clone());
+    file.calls().run(move || Ok(read_state(&asked, &meta, offset, bytes.min(left))?.bytes))
 }
 
 /// Bytes of the state of a file that a copy is of.
@@ -411,4 +480,125 @@ pub(super) fn read_state(
 /// file was renamed over it, or it was removed. Its bytes are the same.
 fn is_same_but_for_names(found: &Meta, meta: &Meta) -> bool {
     found.links != meta.links && Meta { changed: meta.changed, ..found.clone() }.is_same_state(meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, FileTimes};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+    use terrace_fuse::{MountOptions, ROOT_NODE};
+
+    use super::*;
+    use crate::cache::{Cache, CacheSettings};
+    use crate::directory::Directory;
+    use crate::options::SourceOptions;
+
+    #[test]
+    fn no_settled_file_changes_without_another_time() {
+        let stat = rustix::fs::stat("/").expect("root");
+        // FAT has times in steps of two seconds, rounded down. The clock that the kernel takes them from has ticks.
+        let (step_ns, tick_ns) = (2_000_000_000, 10_000_000);
+        let written_ns = |wall_ns: u64| (wall_ns - tick_ns) / step_ns * step_ns;
+        for wall_ms in 100_000..104_000 {
+            let wall_ns = wall_ms * 1_000_000;
+            let stamp_ns = written_ns(wall_ns);
+            let modified = ((stamp_ns / 1_000_000_000).cast_signed(), 0);
+            let meta = Meta { modified, ..Meta::of(&stat) };
+            for later_ns in (wall_ns..wall_ns + step_ns).step_by(7_000_000) {
+                if written_ns(later_ns) == stamp_ns {
+                    assert!(meta.is_modified_within(SETTLED_NS, later_ns), "{wall_ms} {later_ns}");
+                }
+            }
+        }
+    }
+
+    /// A source with a file of some bytes, and what is in front of it.
+    fn ground(bytes: &[u8]) -> (TempDir, Front) {
+        let ground = tempfile::tempdir().expect("a directory");
+        let path = ground.path().join("source/file");
+        fs::create_dir(ground.path().join("source")).expect("room");
+        fs::write(&path, bytes).expect("room");
+        let old = std::time::UNIX_EPOCH + PATIENT;
+        let file = File::options().write(true).open(&path).expect("it is there");
+        file.set_times(FileTimes::new().set_modified(old)).expect("it is ours");
+        let source = Directory::open(&ground.path().join("source")).expect("a directory");
+        let source: Arc<dyn Source> = Arc::new(source);
+        let settings = CacheSettings {
+            directory: ground.path().join("cache"),
+            bytes_max: Some(1 << 30),
+            purpose: "a test".into(),
+        };
+        let cache = Arc::new(Cache::open(&settings, source.identity()).expect("a cache"));
+        let options = SourceOptions {
+            mount: MountOptions::default(),
+            ttl: PATIENT,
+            deadline: PATIENT,
+            threads: 1,
+            passes_through: false,
+        };
+        let front = Front::new(&source, &cache, None, &options).expect("the source answers");
+        (ground, front)
+    }
+
+    const PATIENT: Duration = Duration::from_secs(60);
+
+    /// Copies of files, of which the bytes can be read no more.
+    fn break_copies(ground: &TempDir) -> Vec<PathBuf> {
+        let mut broken = Vec::new();
+        for directory in fs::read_dir(ground.path().join("cache/copies")).expect("a directory") {
+            for entry in fs::read_dir(directory.expect("listed").path()).expect("a directory") {
+                let path = entry.expect("listed").path();
+                if fs::metadata(&path).expect("it is there").len() > 0 {
+                    File::options().write(true).open(&path).expect("ours").set_len(0).expect("cut");
+                    broken.push(path);
+                }
+            }
+        }
+        broken
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_read_is_dropped_for_the_source() {
+        let old: Vec<u8> = (0..5000).map(|at| at as u8).collect();
+        let (ground, front) = ground(&old);
+        let number = front.lookup(ROOT_NODE, b"file").expect("it is there").node;
+        let node = front.nodes.get(number).expect("it is known");
+        let Ok(Bytes::Copy(whole)) = front.bytes(&node, &node.known()) else { panic!("a copy") };
+        let read = |offset: u64| {
+            let mut buffer = [0; 4096];
+            let count = front.read_copy(&node, &whole, offset, &mut buffer)?;
+            Ok::<_, Errno>(buffer[..count].to_vec())
+        };
+        assert_eq!(read(4000), Ok(old[4000..].to_vec()));
+        let broken = break_copies(&ground);
+        assert_eq!(broken.len(), 1);
+        for offset in [0, 4000] {
+            let end = old.len().min(offset + 4096);
+            assert_eq!(read(offset as u64), Ok(old[offset..end].to_vec()));
+        }
+        assert_eq!(read(5000), Ok(Vec::new()));
+        assert!(!broken[0].exists(), "it is dropped");
+        fs::write(ground.path().join("source/file"), b"other").expect("room");
+        assert_eq!(read(0), Err(Errno::STALE), "it is not what was opened");
+    }
+
+    #[test]
+    fn a_block_that_cannot_be_read_is_read_from_the_source() {
+        let old: Vec<u8> = (0..9 << 20).map(|at| (at >> 12) as u8).collect();
+        let (ground, front) = ground(&old);
+        let number = front.lookup(ROOT_NODE, b"file").expect("it is there").node;
+        let node = front.nodes.get(number).expect("it is known");
+        let Ok(Bytes::Large(large)) = front.bytes(&node, &node.known()) else { panic!("blocks") };
+        let read = |offset: usize| front.read_large(&node, &large, offset as u64, 8192);
+        let part = |offset: usize| Ok(old[offset..offset + 8192].to_vec());
+        assert_eq!(read(5 << 20), part(5 << 20));
+        let broken = break_copies(&ground);
+        assert_eq!(broken.len(), 1);
+        assert_eq!(read(5 << 20), part(5 << 20));
+        assert!(!broken[0].exists(), "it is dropped");
+        assert_eq!(read(7 << 20), part(7 << 20));
+    }
 }

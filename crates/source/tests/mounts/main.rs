@@ -438,6 +438,33 @@ fn a_file_larger_than_the_cache_is_read_once_and_evicts_nothing() {
 }
 
 #[test]
+fn a_file_that_the_cache_cannot_take_is_read_in_one_state() {
+    let Some(ground) = ground() else { return };
+    for (name, bytes) in [("file", 6 << 20), ("large", 12 << 20)] {
+        let old = pattern(bytes);
+        let new: Vec<u8> = old.iter().map(|byte| !byte).collect();
+        write(&ground, name, &old);
+        let mounted = mount_sized(&ground, PATIENT, PATIENT, 0);
+        let path = mounted.path.join(name);
+        let mut part = vec![0; 4096];
+        let file = File::open(&path).expect("it is there");
+        file.read_exact_at(&mut part, 0).expect("read");
+        assert_eq!(part, old[..4096]);
+        write(&ground, name, &new);
+        let refused = file.read_exact_at(&mut part, 5 << 20).expect_err("another state");
+        assert_eq!(refused.raw_os_error(), Some(Errno::STALE.raw_os_error()), "{name}");
+        let file = File::open(&path).expect("it is there");
+        file.read_exact_at(&mut part, 0).expect("read");
+        assert_eq!(part, new[..4096]);
+        write(&ground, "other", &old);
+        let source = ground.path().join("source");
+        fs::rename(source.join("other"), source.join(name)).expect("renamed");
+        file.read_exact_at(&mut part, 5 << 20).expect("an open file stays");
+        assert_eq!(part, new[5 << 20..(5 << 20) + 4096]);
+    }
+}
+
+#[test]
 fn a_directory_that_is_another_one_is_refused_for_a_cache() {
     let Some(ground) = ground() else { return };
     drop(mount(&ground, PATIENT, PATIENT));
