@@ -17,7 +17,7 @@ use terrace_fuse::FileSystemStatus;
 
 use crate::calls::is_unreachable;
 use crate::meta::Meta;
-use crate::source::{Listing, Name, Source, SourceFile};
+use crate::source::{Listing, MountedBelow, Name, Source, SourceFile};
 
 const OPERATION: &str = "open the source";
 /// Names that one request lists, as Amazon has it.
@@ -100,6 +100,10 @@ impl Source for Bucket {
 
     fn identity(&self) -> &str {
         &self.identity
+    }
+
+    fn mounted_below(&self, _: &Path) -> Option<MountedBelow> {
+        None
     }
 
     fn look(&self, path: &Path) -> Result<Meta, Errno> {

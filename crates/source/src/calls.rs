@@ -5,6 +5,7 @@
 //! own, and the caller waits for the answer, but not for ever.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::lock;
 
-/// Threads at a time, those included that are held up.
+/// Threads at a time for one file system, those included that are held up.
 const THREADS_MAX: usize = 256;
 /// A thread without work ends after this.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -24,14 +25,15 @@ const TRIAL_TIME: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs calls of a source.
+/// Runs calls of one file system of a source.
 pub(crate) struct Calls {
     shared: Arc<Shared>,
     deadline: Duration,
 }
 
-#[derive(Default)]
 struct Shared {
+    /// Where the file system is mounted, for the log.
+    place: PathBuf,
     queue: Mutex<Queue>,
     is_filled: Condvar,
     /// The last answer was that the source cannot be reached, or none came in time.
@@ -51,14 +53,26 @@ struct Trial {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    /// Calls that no thread has begun, each with its number.
+    jobs: VecDeque<(u64, Job)>,
+    next: u64,
     threads: usize,
     idle: usize,
 }
 
 impl Calls {
-    pub(crate) fn new(deadline: Duration) -> Self {
-        Self { shared: Arc::default(), deadline }
+    /// Of a file system that is mounted at a place.
+    pub(crate) fn new(place: &Path, deadline: Duration) -> Self {
+        let shared = Shared {
+            place: place.into(),
+            queue: Mutex::default(),
+            is_filled: Condvar::new(),
+            is_suspect: AtomicBool::new(false),
+            is_probed: AtomicBool::new(false),
+            trial: Mutex::default(),
+            trial_ended: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared), deadline }
     }
 
     /// Runs a call and returns its answer.
@@ -72,7 +86,7 @@ impl Calls {
     ) -> Result<T, Errno> {
         let (sender, receiver) = sync_channel(1);
         let shared = Arc::clone(&self.shared);
-        self.shared.submit(Box::new(move || {
+        let number = self.shared.submit(Box::new(move || {
             let answer = call();
             shared.note(answer.as_ref().err().copied());
             // The caller may have left.
@@ -81,6 +95,7 @@ impl Calls {
         match receiver.recv_timeout(self.deadline) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => {
+                self.shared.withdraw(number);
                 self.shared.note(Some(Errno::TIMEDOUT));
                 Err(Errno::TIMEDOUT)
             }
@@ -124,15 +139,20 @@ impl Calls {
         answer
     }
 
-    /// How long a caller waits.
-    pub(crate) fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
     /// Runs a call that no caller waits for.
     pub(crate) fn spawn(&self, call: impl FnOnce() -> Result<(), Errno> + Send + 'static) {
         let shared = Arc::clone(&self.shared);
         self.shared.submit(Box::new(move || shared.note(call().err())));
+    }
+
+    /// Drops something of the source in the background: to close a file of a file system that is gone may hang.
+    pub(crate) fn close<T: Send + 'static>(&self, thing: T) {
+        self.shared.submit(Box::new(move || drop(thing)));
+    }
+
+    /// Whether a thread is there, perhaps one that a call holds up.
+    pub(crate) fn has_threads(&self) -> bool {
+        lock(&self.shared.queue).threads > 0
     }
 
     /// Whether the source did not answer when it was last asked.
@@ -166,20 +186,26 @@ impl Shared {
             match failure.filter(|_| is_lost) {
                 Some(errno) => tracing::warn!(
                     %errno,
+                    source = %self.place.display(),
                     "the source cannot be reached: files in the cache are served as they were last seen"
                 ),
-                None => tracing::warn!("the source answers again"),
+                None => {
+                    tracing::warn!(source = %self.place.display(), "the source answers again");
+                }
             }
         }
     }
 
-    fn submit(self: &Arc<Self>, job: Job) {
+    /// Queues a call, and returns its number.
+    fn submit(self: &Arc<Self>, job: Job) -> u64 {
         let mut queue = lock(&self.queue);
-        queue.jobs.push_back(job);
+        let number = queue.next;
+        queue.next += 1;
+        queue.jobs.push_back((number, job));
         if queue.jobs.len() <= queue.idle || queue.threads >= THREADS_MAX {
             drop(queue);
             self.is_filled.notify_one();
-            return;
+            return number;
         }
         queue.threads += 1;
         drop(queue);
@@ -193,12 +219,23 @@ impl Shared {
             lock(&self.queue).threads -= 1;
             self.is_filled.notify_one();
         }
+        number
+    }
+
+    /// Takes back a call that no thread has begun, so that a source that answers again is not asked for what no
+    /// caller waits for.
+    fn withdraw(&self, number: u64) {
+        let mut queue = lock(&self.queue);
+        let place = queue.jobs.iter().position(|(there, _)| *there == number);
+        let withdrawn = place.and_then(|place| queue.jobs.remove(place));
+        drop(queue);
+        drop(withdrawn);
     }
 
     fn work(&self) {
         let mut queue = lock(&self.queue);
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
+            if let Some((_, job)) = queue.jobs.pop_front() {
                 drop(queue);
                 // A panic has been printed; the caller sees that there is no answer.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
@@ -252,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_call_that_hangs_ends_at_the_deadline_and_blocks_no_other() {
-        let calls = Calls::new(Duration::from_millis(20));
+        let calls = Calls::new(Path::new("/source"), Duration::from_millis(20));
         let (release, held) = channel::<()>();
         let hung: Result<(), Errno> = calls.run(move || {
             let _ = held.recv();
@@ -268,7 +305,7 @@ mod tests {
 
     #[test]
     fn one_caller_at_a_time_waits_for_a_source_that_does_not_answer() {
-        let calls = Calls::new(Duration::from_secs(600));
+        let calls = Calls::new(Path::new("/source"), Duration::from_secs(600));
         calls.shared.note(Some(Errno::TIMEDOUT));
         let (release, held) = channel::<()>();
         let (started, is_started) = channel::<()>();
@@ -293,7 +330,7 @@ mod tests {
 
     #[test]
     fn errors_of_a_file_are_not_those_of_the_source() {
-        let calls = Calls::new(Duration::from_secs(60));
+        let calls = Calls::new(Path::new("/source"), Duration::from_secs(60));
         assert_eq!(calls.run(|| Err::<(), _>(Errno::NOENT)), Err(Errno::NOENT));
         assert_eq!(calls.run(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
         assert!(!calls.is_suspect(), "a bad sector is that of one file");
@@ -305,8 +342,34 @@ mod tests {
 
     #[test]
     fn a_call_that_panics_is_an_error() {
-        let calls = Calls::new(Duration::from_secs(60));
+        let calls = Calls::new(Path::new("/source"), Duration::from_secs(60));
         assert_eq!(calls.run(|| -> Result<(), Errno> { panic!("planned") }), Err(Errno::IO));
         assert_eq!(calls.run(|| Ok(1)), Ok(1));
+    }
+
+    #[test]
+    fn a_call_that_ended_at_its_deadline_is_not_made_later() {
+        let place = Path::new("/source");
+        let calls = Calls::new(place, Duration::from_millis(20));
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for _ in 0..THREADS_MAX {
+            let held = Arc::clone(&held);
+            calls.spawn(move || {
+                let _ = lock(&held).recv();
+                Ok(())
+            });
+        }
+        let is_made = Arc::<AtomicBool>::default();
+        let made = Arc::clone(&is_made);
+        let refused = calls.run(move || {
+            made.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        assert_eq!(refused, Err(Errno::TIMEDOUT), "all threads are held up");
+        drop(release);
+        let patient = Calls { deadline: Duration::from_secs(60), ..calls };
+        assert_eq!(patient.run(|| Ok(7)), Ok(7));
+        assert!(!is_made.load(Ordering::Relaxed));
     }
 }

@@ -15,8 +15,9 @@ use terrace_core::{Error, ErrorKind, Result};
 use terrace_fuse::FileSystemStatus;
 
 use crate::meta::Meta;
+use crate::mount_table::MountTable;
 use crate::options::SourceOptions;
-use crate::source::{Listing, Name, Source, SourceFile};
+use crate::source::{Listing, MountedBelow, Name, Source, SourceFile};
 
 const OPERATION: &str = "open the source";
 /// Names are read in pieces of this.
@@ -34,6 +35,7 @@ pub struct Directory {
     /// Keeps the file system below in use: what is mounted there later is another one.
     root: OwnedFd,
     root_device: u64,
+    mounts: MountTable,
 }
 
 impl Directory {
@@ -91,7 +93,13 @@ impl Directory {
         };
         // A directory on which nothing is mounted any more has another number.
         let identity = format!("directory {target} inode {}", stat.st_ino);
-        Ok(Self { target, identity, root, root_device: stat.st_dev })
+        Ok(Self {
+            target,
+            identity,
+            root,
+            root_device: stat.st_dev,
+            mounts: MountTable::new(&absolute),
+        })
     }
 
     fn open_below(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -121,6 +129,10 @@ impl Source for Directory {
 
     fn identity(&self) -> &str {
         &self.identity
+    }
+
+    fn mounted_below(&self, path: &Path) -> Option<MountedBelow> {
+        self.mounts.mounted_below(path)
     }
 
     fn look(&self, path: &Path) -> Result<Meta, Errno> {

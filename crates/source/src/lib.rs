@@ -10,9 +10,12 @@ mod cache;
 mod calls;
 mod directory;
 mod fetching;
+mod file_systems;
 mod front;
+mod handle;
 mod meta;
 mod mount;
+mod mount_table;
 mod nodes;
 mod options;
 mod source;
@@ -24,7 +27,7 @@ pub use directory::Directory;
 pub use meta::{Meta, Time};
 pub use mount::SourceMount;
 pub use options::SourceOptions;
-pub use source::{Listing, Name, Source, SourceFile};
+pub use source::{Listing, MountedBelow, Name, Source, SourceFile};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

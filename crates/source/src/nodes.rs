@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use terrace_fuse::{BackingId, ROOT_NODE};
 
 use crate::fetching::Fetching;
+use crate::handle::OpenFile;
 use crate::lock;
 use crate::meta::Meta;
-use crate::source::SourceFile;
 
 /// An inode of the kernel. That of a regular file is of one state of it: a file that changed is another one.
 pub(crate) struct Node {
@@ -31,7 +31,7 @@ pub(crate) struct Node {
     /// Handles that are open.
     pub(crate) opens: AtomicU64,
     /// The file of the source, where one is open that is not in the cache.
-    pub(crate) direct: Mutex<Weak<dyn SourceFile>>,
+    pub(crate) direct: Mutex<Weak<OpenFile>>,
 }
 
 /// What was found, and when.
@@ -48,19 +48,6 @@ pub(crate) struct Known {
 
 impl Node {
     fn new(number: u64, parent: Option<Arc<Node>>, name: &[u8], known: Known) -> Arc<Self> {
-        struct Never;
-        impl SourceFile for Never {
-            fn look(&self) -> Result<Meta, Errno> {
-                Err(Errno::STALE)
-            }
-            fn look_again(&self) -> Result<Meta, Errno> {
-                Err(Errno::STALE)
-            }
-            fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
-                Err(Errno::STALE)
-            }
-        }
-        let nothing: Weak<dyn SourceFile> = Weak::<Never>::new();
         Arc::new(Self {
             number,
             parent,
@@ -70,7 +57,7 @@ impl Node {
             fetching: Fetching::default(),
             backing: Mutex::default(),
             opens: AtomicU64::new(0),
-            direct: Mutex::new(nothing),
+            direct: Mutex::default(),
         })
     }
 

@@ -2,7 +2,7 @@
 //! What a mount asks of the storage that it shows.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use terrace_fuse::FileSystemStatus;
@@ -35,6 +35,10 @@ pub trait Source: Send + Sync + 'static {
 
     /// Tells this storage from another one, also after a restart: copies of one are none of the other.
     fn identity(&self) -> &str;
+
+    /// The file system that a path is on, where that is mounted below the root. Asks no file system: calls of one may
+    /// hang while others answer.
+    fn mounted_below(&self, path: &Path) -> Option<MountedBelow>;
 
     /// Attributes of what a path names.
     fn look(&self, path: &Path) -> Result<Meta, Errno>;
@@ -72,6 +76,15 @@ pub trait Source: Send + Sync + 'static {
 
     /// Capacity and free space.
     fn status(&self) -> Result<FileSystemStatus, Errno>;
+}
+
+/// A file system that is mounted below the root of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountedBelow {
+    /// The number of the mount. That of one which does not answer is not given to another one.
+    pub number: u64,
+    /// Where it is, below the root.
+    pub path: PathBuf,
 }
 
 /// An open file of a source. It stays readable when its name is removed, where the storage allows that.

@@ -534,6 +534,21 @@ fn a_source_that_hangs_holds_up_only_what_is_not_cached() {
 }
 
 #[test]
+fn a_source_that_hangs_fails_the_mount_at_its_deadline() {
+    let Some(shown) = Shown::new() else { return };
+    let mut below = shown.scene.mount("hanging", &[]);
+    fs::create_dir(below.path().join("in")).expect("room");
+    let shown = Shown { source: below.path().join("in"), scene: shown.scene };
+    below.set_silent(true);
+    let refusal = shown.refusal(&["--deadline", "300ms"]);
+    assert!(refusal.contains("does not answer within 300ms"), "{refusal}");
+    assert!(!shown.scene.path("cache").exists(), "nothing is made for it");
+    below.set_silent(false);
+    shown.mount(&[]).unmount();
+    below.unmount();
+}
+
+#[test]
 fn warm_copies_what_is_below_and_not_yet_in_the_cache() {
     let Some(shown) = Shown::new() else { return };
     let bytes = pattern((20 << 20) + 4321, 11);

@@ -109,7 +109,6 @@ impl Cache {
         let blocks = block_count(meta.size_bytes);
         rustix::fs::ftruncate(file, map_start(meta.size_bytes) + (blocks * ENTRY_BYTES) as u64)?;
         let file = draft.publish_as(key, path, meta, None, true)?;
-        lock(&shared.index).add_pinned(key, 0, shared.clock.wall_ns());
         let copy = Copy { file, key, shared: Arc::clone(shared) };
         Ok(Blocks::new(copy, path, meta, vec![false; blocks]))
     }
@@ -228,8 +227,8 @@ impl Blocks {
     fn reserve(self: &Arc<Self>, block: usize) -> Option<Claimed> {
         let mut claimed = Claimed { blocks: Arc::clone(self), block, reserved_bytes: 0 };
         let shared = &self.copy.shared;
-        let grown = lock(&shared.index).grow(self.copy.key, BLOCK_BYTES, self.meta.size_bytes);
-        let Some(chosen) = grown else {
+        let grow = || lock(&shared.index).grow(self.copy.key, BLOCK_BYTES, self.meta.size_bytes);
+        let Some(chosen) = shared.is_ready().then(grow).flatten() else {
             if !std::mem::replace(&mut lock(&self.state).is_refused, true) {
                 shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -245,12 +244,16 @@ impl Blocks {
         lock(&self.state).is_closed = true;
     }
 
+    /// The copy cannot be read: it is dropped, and nothing more is stored.
+    pub(crate) fn discard(&self, errno: Errno) {
+        if !std::mem::replace(&mut lock(&self.state).is_closed, true) {
+            self.copy.discard(&self.path, errno);
+        }
+    }
+
     /// Reads from the copy, within blocks that are there.
     pub(crate) fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-        match read_all(&self.copy.file, offset_bytes, buffer)? {
-            read if read == buffer.len() => Ok(()),
-            _ => Err(Errno::IO),
-        }
+        self.copy.read_at(offset_bytes, buffer)
     }
 
     fn write(&self, block: usize, bytes: &[u8]) -> Result<(), Errno> {
@@ -267,7 +270,16 @@ impl Blocks {
 
     /// All blocks are there: the next open finds an ordinary copy.
     fn complete(&self) -> Result<(), Errno> {
-        let epoch = self.copy.shared.epochs.enter();
+        let shared = &self.copy.shared;
+        let epoch = shared.epochs.enter();
+        // The record stands for all blocks. One may have become void since it was written.
+        let present = shared.map(&self.copy.file, self.meta.size_bytes).ok_or(Errno::IO)?;
+        if present.contains(&false) {
+            let mut state = lock(&self.state);
+            state.missing = present.iter().filter(|is_there| !**is_there).count();
+            state.present = present;
+            return Ok(());
+        }
         // A copy that is longer than the file is not found, and fetched again: after a crash between both.
         Record::new(&self.path, &self.meta, *epoch).write(&self.copy.file)?;
         rustix::fs::ftruncate(&self.copy.file, self.meta.size_bytes)
@@ -430,5 +442,20 @@ mod tests {
         assert!(cache.find(Path::new("small"), &small).is_some());
         let report = cache.report();
         assert_eq!((report.evicted, report.refused), (0, 1));
+    }
+
+    #[test]
+    fn a_copy_with_a_void_block_is_not_whole() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let cache = cache(ground.path(), 1 << 30);
+        let (path, meta) = (Path::new("a"), meta(2 * BLOCK_BYTES));
+        let blocks = cache.blocks(path, &meta).expect("a copy");
+        claim(&blocks, 0).store(&vec![1; BLOCK_BYTES as usize]);
+        let failed = cache.shared.epochs.end(|| Err(std::io::ErrorKind::StorageFull.into()));
+        failed.expect_err("planned");
+        claim(&blocks, 1).store(&vec![1; BLOCK_BYTES as usize]);
+        assert!(!blocks.is_complete() && cache.find(path, &meta).is_none());
+        claim(&blocks, 0).store(&vec![1; BLOCK_BYTES as usize]);
+        assert!(blocks.is_complete() && cache.find(path, &meta).is_some());
     }
 }

@@ -61,10 +61,10 @@ impl Epochs {
         })
     }
 
-    /// Begins to use a cache, whose state is written before anything else is.
+    /// Begins to use a cache. Its state is written by [`Epochs::save`], before anything else is.
     pub(super) fn begin(directory: &Path, source: &str, state: Option<State>) -> Result<Self> {
         let path = directory.join(NAME);
-        let failed = |error| Error::from_io("open the cache", error).with("file", path.display());
+        let failed = |error| Error::from_io("open the cache", error).with("file", BOOT_ID);
         let boot = std::fs::read_to_string(BOOT_ID).map_err(failed)?.trim().to_string();
         let is_new = state.is_none();
         let mut state = state.unwrap_or_else(|| State {
@@ -78,11 +78,10 @@ impl Epochs {
         let is_left = !is_new && state.boot == boot;
         if state.boot != boot {
             // While an epoch is synced, copies of the next one are made.
-            state.void.push((state.synced + 1, state.synced + 2));
+            state.set_void(state.synced + 1, state.synced + 2);
             state.synced += 2;
             state.boot = boot;
         }
-        write(&path, &state).map_err(failed)?;
         let epoch = state.synced + 1;
         Ok(Self {
             path,
@@ -90,6 +89,14 @@ impl Epochs {
             current: RwLock::new(epoch),
             used: Mutex::new(if is_left { epoch } else { 0 }),
             ending: Mutex::default(),
+        })
+    }
+
+    /// Writes the state that the cache has begun with, durably.
+    pub(super) fn save(&self) -> Result<()> {
+        let state = lock(&self.state).clone();
+        write(&self.path, &state).map_err(|error| {
+            Error::from_io("open the cache", error).with("file", self.path.display())
         })
     }
 
@@ -111,6 +118,9 @@ impl Epochs {
     }
 
     /// Ends the epoch where something was published in it; `sync` makes durable what was written.
+    ///
+    /// Where that fails, the copies of this epoch and of those made meanwhile are void at once: the kernel reports
+    /// a page that it cannot write once, and may drop it from memory then. The next sync says nothing of it.
     pub(super) fn end(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         // One end at a time: no more than two epochs are not synced.
         let _ending = lock(&self.ending);
@@ -123,11 +133,37 @@ impl Epochs {
             }
             *current = ended + 1;
         }
-        sync()?;
-        let synced = State { synced: ended, ..state };
-        write(&self.path, &synced)?;
-        *lock(&self.state) = synced;
-        Ok(())
+        let Err(failure) = sync() else {
+            let synced = State { synced: ended, ..state };
+            write(&self.path, &synced)?;
+            *lock(&self.state) = synced;
+            return Ok(());
+        };
+        let mut failed = state;
+        failed.set_void(ended, ended + 1);
+        // No copy is published between both: it would be of a void epoch, or of one that the file does not void.
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        lock(&self.state).void.clone_from(&failed.void);
+        failed.synced = ended + 1;
+        // Where the file cannot be written either, copies are made in the void epoch until it can.
+        if let Err(error) = write(&self.path, &failed) {
+            tracing::debug!(%error, "the state of the cache cannot be written");
+            return Err(failure);
+        }
+        *lock(&self.state) = failed;
+        *current = ended + 2;
+        Err(failure)
+    }
+}
+
+impl State {
+    /// Notes that the copies of some epochs are void.
+    fn set_void(&mut self, from: u64, to: u64) {
+        match self.void.last_mut() {
+            // A disk that fails again and again makes one entry.
+            Some(last) if last.1 + 1 >= from => last.1 = last.1.max(to),
+            _ => self.void.push((from, to)),
+        }
     }
 }
 
@@ -147,7 +183,9 @@ mod tests {
 
     fn begin(directory: &Path) -> Epochs {
         let state = Epochs::state_of(directory).expect("readable");
-        Epochs::begin(directory, "here", state).expect("writable")
+        let epochs = Epochs::begin(directory, "here", state).expect("readable");
+        epochs.save().expect("writable");
+        epochs
     }
 
     /// The machine is started again.
@@ -202,5 +240,27 @@ mod tests {
         epochs.end(|| Err(io::ErrorKind::StorageFull.into())).expect_err("planned");
         start_again(directory.path());
         assert!(!begin(directory.path()).is_trusted(epoch));
+    }
+
+    #[test]
+    fn what_a_failed_sync_covered_stays_void() {
+        let directory = tempfile::tempdir().expect("directory");
+        let epochs = begin(directory.path());
+        let before = *epochs.enter();
+        let mut during = 0;
+        let failed = epochs.end(|| {
+            during = *epochs.enter();
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        failed.expect_err("planned");
+        assert!(!epochs.is_trusted(before) && !epochs.is_trusted(during));
+        // The kernel reports a failed write once.
+        epochs.end(|| Ok(())).expect("synced");
+        let after = *epochs.enter();
+        epochs.end(|| Ok(())).expect("synced");
+        start_again(directory.path());
+        let again = begin(directory.path());
+        assert!(!again.is_trusted(before) && !again.is_trusted(during));
+        assert!(again.is_trusted(after), "a sync covered it");
     }
 }

@@ -17,7 +17,7 @@ const DEFAULT_PERCENT: u64 = 80;
 pub(super) struct Index {
     copies: HashMap<CopyKey, Resident>,
     used_bytes: u64,
-    /// The part of them that is open, and so cannot be evicted.
+    /// The part of them that is open or being made, and so cannot be evicted.
     pinned_bytes: u64,
     bytes_wanted: Option<u64>,
     /// What was free when the cache was opened.
@@ -61,6 +61,11 @@ impl Index {
         self.bytes_wanted.unwrap_or(ours / 100 * DEFAULT_PERCENT)
     }
 
+    /// Notes what is free beside the copies.
+    pub(super) fn set_free_bytes(&mut self, free_bytes: u64) {
+        self.free_bytes = free_bytes;
+    }
+
     pub(super) fn is_counted(&self) -> bool {
         self.is_counted
     }
@@ -69,8 +74,26 @@ impl Index {
         self.is_counted = true;
     }
 
+    /// Takes room for a copy of so many bytes that is being made. Returns what has to go for it; `None` where there
+    /// is no room beside what is open or being made: then nothing goes.
+    pub(super) fn reserve(&mut self, size_bytes: u64) -> Option<Vec<CopyKey>> {
+        if !self.may_take(size_bytes) {
+            return None;
+        }
+        let chosen = self.choose(size_bytes);
+        self.used_bytes += taken(size_bytes);
+        self.pinned_bytes += taken(size_bytes);
+        Some(chosen)
+    }
+
+    /// Gives room back that was taken by [`Index::reserve`].
+    pub(super) fn release(&mut self, size_bytes: u64) {
+        self.used_bytes -= taken(size_bytes);
+        self.pinned_bytes -= taken(size_bytes);
+    }
+
     /// Whether a copy of so many bytes can have room: all that is not open may go for it.
-    pub(super) fn may_take(&self, size_bytes: u64) -> bool {
+    fn may_take(&self, size_bytes: u64) -> bool {
         self.pinned_bytes.saturating_add(taken(size_bytes)) <= self.bytes_max()
     }
 

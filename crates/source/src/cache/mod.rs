@@ -7,27 +7,31 @@
 
 mod blocks;
 mod control;
+mod draft;
 mod epochs;
 mod evict;
+mod open;
 mod record;
 mod remembered;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_core::{Clock, SystemClock};
 
 pub(crate) use self::blocks::{BLOCK_BYTES, Blocks, Claim};
 use self::control::Control;
@@ -50,12 +54,6 @@ const SYNC_PERIOD: Duration = Duration::from_secs(30);
 const USE_PERIOD_NS: u64 = 600 * 1_000_000_000;
 /// Longest file that is copied as a whole; longer ones are copied in blocks.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 8 << 20;
-/// Longest text of the lock: process and purpose.
-const LOCK_BYTES_MAX: u64 = 4096;
-/// A cache in use is waited for so long: a mount that ends makes its last copies durable first.
-const ENDING_TIME_MAX: Duration = Duration::from_secs(5);
-const ENDING_TICK: Duration = Duration::from_millis(20);
-
 /// Where a cache is, and how large it may become.
 #[derive(Clone, Debug)]
 pub struct CacheSettings {
@@ -84,6 +82,8 @@ struct Shared {
     purpose: String,
     next_draft: AtomicU64,
     epochs: Epochs,
+    /// Whether copies can be made: not yet where the disk was full when the cache was opened.
+    is_ready: AtomicBool,
     index: Mutex<Index>,
     /// The copies in blocks that are open. Locked before the index.
     open_blocks: Mutex<HashMap<CopyKey, Weak<Blocks>>>,
@@ -134,6 +134,35 @@ pub(crate) struct Copy {
     shared: Arc<Shared>,
 }
 
+impl Copy {
+    /// Reads from the copy, within its length.
+    pub(crate) fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        match read_all(&self.file, offset_bytes, buffer)? {
+            read if read == buffer.len() => Ok(()),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Removes the copy of a path, which cannot be read: the next open makes another one.
+    pub(crate) fn discard(&self, path: &Path, errno: Errno) {
+        tracing::warn!(
+            %errno,
+            path = %path.display(),
+            cache = %self.shared.directory.display(),
+            "a copy cannot be read and is dropped: its file is read from the source"
+        );
+        let place = self.shared.copies.join(self.key.place());
+        // Another one may have taken its place.
+        let is_own = rustix::fs::stat(&place).and_then(|there| {
+            let own = rustix::fs::fstat(&self.file)?;
+            Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino))
+        });
+        if is_own == Ok(true) {
+            self.shared.remove_by_name(self.key);
+        }
+    }
+}
+
 impl Drop for Copy {
     fn drop(&mut self) {
         lock(&self.shared.index).unpin(self.key);
@@ -141,71 +170,19 @@ impl Drop for Copy {
 }
 
 impl Cache {
-    /// Opens a cache, or makes one in an empty or missing directory, for a source with this identity.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` where another process uses it (names it), `Invalid` where it belongs to another source or the
-    /// directory is used for something else, `Unsupported` without extended attributes, `Denied`, `Io`.
-    pub fn open(settings: &CacheSettings, source: &str) -> Result<Self> {
-        let directory = &settings.directory;
-        let failed = |error| Error::from_io(OPERATION, error).with("cache", directory.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-        let directory = directory.canonicalize().map_err(failed)?;
-        let state = Epochs::state_of(&directory)?;
-        if state.is_none()
-            && fs::read_dir(&directory).map_err(failed)?.any(|entry| !is_ours(&entry))
-        {
-            let reason = "the directory holds something else; name an empty one";
-            return Err(Error::invalid(OPERATION, reason).with("cache", directory.display()));
-        }
-        let lock = take_lock(&directory, &settings.purpose)?;
-        // Another process may have begun it before the lock was ours.
-        let state = Epochs::state_of(&directory)?;
-        if let Some(state) = state.as_ref().filter(|state| state.source != source) {
-            let reason = "it holds copies of another source, or what was mounted at the source is not any more; \
-                          name another directory, or remove this one";
-            return Err(Error::invalid(OPERATION, reason)
-                .with("cache", directory.display())
-                .with("of", format!("{:?}", state.source))
-                .with("source", format!("{source:?}")));
-        }
-        let (copies, drafts) = (directory.join(COPIES), directory.join(DRAFTS));
-        let _ = fs::remove_dir_all(&drafts);
-        for path in [&copies, &drafts] {
-            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        }
-        check_attributes(&drafts)?;
-        let epochs = Epochs::begin(&directory, source, state)?;
-        let found = rustix::fs::statvfs(&directory).map_err(|errno| failed(errno.into()))?;
-        let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-        let index = Index::new(settings.bytes_max, free_bytes);
-        let shared = Arc::new(Shared {
-            directory,
-            copies,
-            drafts,
-            purpose: settings.purpose.clone(),
-            next_draft: AtomicU64::new(0),
-            epochs,
-            index: Mutex::new(index),
-            open_blocks: Mutex::default(),
-            remembered: Mutex::default(),
-            counters: Counters::default(),
-            clock: SystemClock::default(),
-            _lock: lock,
-        });
-        let control = Control::start(&shared);
-        let mut cache = Self { shared, control, background: Vec::new(), stop: None };
-        cache.start_background().map_err(failed)?;
-        Ok(cache)
-    }
-
     fn start_background(&mut self) -> io::Result<()> {
         let (stop, stopped) = channel::<()>();
         let shared = Arc::clone(&self.shared);
         let work = move || {
-            shared.scan(&|| stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected));
+            // On a full disk they have been counted already.
+            let is_counted = lock(&shared.index).is_counted();
+            if !is_counted {
+                shared.scan(&|| stopped.try_recv() == Err(TryRecvError::Disconnected));
+            }
             while stopped.recv_timeout(SYNC_PERIOD) == Err(RecvTimeoutError::Timeout) {
+                if !shared.is_ready() {
+                    shared.prepare_again();
+                }
                 shared.sync();
             }
         };
@@ -261,32 +238,8 @@ impl Cache {
         if found.is_some_and(|meta| record.meta.is_same_inode(meta)) {
             return;
         }
-        // A copy that another caller has made of a newer state meanwhile is made again, but not before this one
-        // has no name any more.
-        let mut open = lock(&shared.open_blocks);
-        open.remove(&key);
-        lock(&shared.index).remove(key);
-        lock(&shared.remembered).remove(key);
-        let _ = fs::remove_file(shared.copies.join(key.place()));
-    }
-
-    /// Begins a copy of so many bytes.
-    ///
-    /// # Errors
-    ///
-    /// `NOSPC` where there is no room beside the copies that are open, those of the disk.
-    pub(crate) fn draft(&self, size_bytes: u64) -> Result<Draft, Errno> {
-        let shared = &self.shared;
-        if !lock(&shared.index).may_take(size_bytes) {
-            return Err(Errno::NOSPC);
-        }
-        shared.make_room(size_bytes);
-        let number = shared.next_draft.fetch_add(1, Ordering::Relaxed);
-        let path = shared.drafts.join(number.to_string());
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR);
-        let file = shared.with_room(0, open)?;
-        Ok(Draft { file: Some(file), path, size_bytes, shared: Arc::clone(shared) })
+        // A copy that another caller has made of a newer state meanwhile is made again.
+        shared.remove_by_name(key);
     }
 
     /// Notes that a file was opened of which there is a copy.
@@ -312,7 +265,8 @@ impl Cache {
         if lock(&shared.remembered).is_current(key, meta, now_ns) {
             return;
         }
-        let kept = self.draft(0).and_then(|draft| draft.publish_as(key, path, meta, link, false));
+        let draft = self.record_draft();
+        let kept = draft.and_then(|draft| draft.publish_as(key, path, meta, link, false));
         if kept.is_ok() {
             // What was there as a copy is none any more.
             lock(&shared.index).remove(key);
@@ -331,77 +285,6 @@ impl Drop for Cache {
             let _ = thread.join();
         }
         self.shared.sync();
-    }
-}
-
-/// A copy that is being made. Dropped unpublished it leaves nothing.
-pub(crate) struct Draft {
-    file: Option<OwnedFd>,
-    path: PathBuf,
-    size_bytes: u64,
-    shared: Arc<Shared>,
-}
-
-impl Draft {
-    pub(crate) fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let file = self.file.as_ref().expect("it is open until it is published");
-        self.shared.with_room(bytes.len() as u64, || write_all(file, offset_bytes, bytes))
-    }
-
-    /// Gives the copy its name: from now on it is found.
-    pub(crate) fn publish(self, path: &Path, meta: &Meta) -> Result<Copy, Errno> {
-        let (key, shared) = (CopyKey::of(path), Arc::clone(&self.shared));
-        let counters = &shared.counters;
-        counters.fetched_bytes.fetch_add(self.size_bytes, Ordering::Relaxed);
-        let size_bytes = self.size_bytes;
-        let file = self.publish_as(key, path, meta, None, false)?;
-        let now_ns = shared.clock.wall_ns();
-        lock(&shared.index).add_pinned(key, size_bytes, now_ns);
-        // Others may have taken the same room meanwhile.
-        shared.make_room(0);
-        Ok(Copy { file, key, shared })
-    }
-
-    fn publish_as(
-        mut self,
-        key: CopyKey,
-        path: &Path,
-        meta: &Meta,
-        link: Option<Vec<u8>>,
-        is_in_blocks: bool,
-    ) -> Result<OwnedFd, Errno> {
-        let shared = Arc::clone(&self.shared);
-        let place = shared.copies.join(key.place());
-        let file = self.file.as_ref().expect("it is open until it is published");
-        // What was written before the epoch began is synced at its end, too.
-        let epoch = shared.epochs.enter();
-        let record = Record { link, is_in_blocks, ..Record::new(path, meta, *epoch) };
-        shared.with_room(0, || record.write(file))?;
-        shared.with_room(0, || match rustix::fs::rename(&self.path, &place) {
-            Err(Errno::NOENT) => {
-                let directory = place.parent().expect("copies are in directories");
-                match rustix::fs::mkdir(directory, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(errno),
-                }
-                rustix::fs::rename(&self.path, &place)
-            }
-            other => other,
-        })?;
-        drop(epoch);
-        if meta.is_file() {
-            lock(&shared.remembered).remove(key);
-        }
-        Ok(self.file.take().expect("it was open"))
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if self.file.is_some() {
-            // The next start removes what is left.
-            let _ = fs::remove_file(&self.path);
-        }
     }
 }
 
@@ -456,13 +339,17 @@ impl Shared {
 
     /// Makes durable what was written.
     fn sync(&self) {
+        if !self.is_ready() {
+            return;
+        }
         let synced = self.epochs.end(|| {
             let directory = File::open(&self.copies)?;
             Ok(rustix::fs::syncfs(directory.as_fd())?)
         });
         if let Err(error) = synced {
+            lock(&self.remembered).set_uncertain();
             tracing::warn!(%error, cache = %self.directory.display(),
-                "the cache cannot be synced: after a loss of power its last copies are fetched again");
+                "the cache cannot be synced: its last copies are fetched again");
         }
     }
 
@@ -474,11 +361,7 @@ impl Shared {
 
     /// Does a step of making a copy that needs so many bytes. Where the disk is full, also with what others wrote
     /// there, copies are removed for them, and the step is done once more.
-    fn with_room<T>(
-        &self,
-        bytes: u64,
-        step: impl Fn() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
+    fn with_room<T>(&self, bytes: u64, step: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         let full = match step() {
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => errno,
             other => return other,
@@ -489,6 +372,15 @@ impl Shared {
         }
         self.remove(&chosen);
         step()
+    }
+
+    /// Removes the copy or record of a path. The next one is made only when this one has no name any more.
+    fn remove_by_name(&self, key: CopyKey) {
+        let mut open = lock(&self.open_blocks);
+        open.remove(&key);
+        lock(&self.index).remove(key);
+        lock(&self.remembered).remove(key);
+        let _ = fs::remove_file(self.copies.join(key.place()));
     }
 
     /// Removes copies that were taken out of the index.
@@ -644,200 +536,4 @@ impl AccessedNs for fs::Metadata {
 fn is_file(place: &Path) -> bool {
     let record = File::open(place).ok().and_then(|file| Record::read(&file).ok().flatten());
     record.is_some_and(|record| record.meta.is_file())
-}
-
-fn is_ours(entry: &io::Result<fs::DirEntry>) -> bool {
-    // A process that ended while it made a cache has left these.
-    let names = [LOCK, COPIES, DRAFTS, control::SOCKET, "cache.next"];
-    entry.as_ref().is_ok_and(|entry| names.iter().any(|name| entry.file_name() == *name))
-}
-
-fn take_lock(directory: &Path, purpose: &str) -> Result<File> {
-    let path = directory.join(LOCK);
-    let failed = |error| Error::from_io(OPERATION, error).with("file", path.display());
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed)?;
-    let clock = SystemClock::default();
-    let begun_ns = clock.now_ns();
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
-            Err(Errno::WOULDBLOCK) => {}
-            Err(errno) => return Err(failed(errno.into())),
-        }
-        let waited_ns = clock.now_ns().saturating_sub(begun_ns);
-        if Duration::from_nanos(waited_ns) >= ENDING_TIME_MAX {
-            let mut holder = String::new();
-            let _ = (&file).take(LOCK_BYTES_MAX).read_to_string(&mut holder);
-            return Err(Error::new(ErrorKind::Busy, OPERATION)
-                .because(format!("another process uses it: {}", holder.trim_end()))
-                .with("cache", directory.display()));
-        }
-        clock.sleep(ENDING_TICK);
-    }
-    let text = format!("process={} purpose={purpose:?}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(file)
-}
-
-fn check_attributes(drafts: &Path) -> Result<()> {
-    let path = drafts.join("attributes");
-    let failed = |error| Error::from_io(OPERATION, error).with("file", path.display());
-    let file = File::create(&path).map_err(failed)?;
-    let stat = rustix::fs::fstat(&file).map_err(|errno| failed(errno.into()))?;
-    let written = Record::new(Path::new(""), &Meta::of(&stat), 0).write(&file);
-    let _ = fs::remove_file(&path);
-    written.map_err(|errno| match errno {
-        Errno::OPNOTSUPP => Error::new(ErrorKind::Unsupported, OPERATION)
-            .because("its file system has no extended attributes (user.*)")
-            .with("cache", drafts.display()),
-        errno => failed(errno.into()),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    /// A small file system, unmounted when this is dropped.
-    struct Disk(tempfile::TempDir);
-
-    impl Disk {
-        fn mount(size: &str) -> Option<Self> {
-            if !rustix::process::geteuid().is_root() {
-                println!("skipped: mounts are tested as root");
-                return None;
-            }
-            let disk = Self(tempfile::tempdir().expect("a directory"));
-            let mut mount = Command::new("mount");
-            mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(disk.0.path());
-            assert!(mount.status().expect("there is a mount command").success());
-            Some(disk)
-        }
-    }
-
-    impl Drop for Disk {
-        fn drop(&mut self) {
-            let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-        }
-    }
-
-    fn meta(size_bytes: u64) -> Meta {
-        let stat = rustix::fs::stat("/").expect("root");
-        Meta { size_bytes, mode: 0o100_644, ..Meta::of(&stat) }
-    }
-
-    const PIECE_BYTES: u64 = 1 << 20;
-
-    fn copy(cache: &Cache, name: &str, pieces: u64) -> std::result::Result<Copy, Errno> {
-        let draft = cache.draft(pieces * PIECE_BYTES)?;
-        for piece in 0..pieces {
-            draft.write_at(piece * PIECE_BYTES, &vec![1; PIECE_BYTES as usize])?;
-        }
-        draft.publish(Path::new(name), &meta(pieces * PIECE_BYTES))
-    }
-
-    #[test]
-    fn copies_go_for_others_where_the_disk_is_full() {
-        let Some(disk) = Disk::mount("8m") else { return };
-        let settings = CacheSettings {
-            directory: disk.0.path().join("cache"),
-            bytes_max: Some(1 << 30),
-            purpose: "a test".into(),
-        };
-        let cache = match Cache::open(&settings, "a source") {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                println!("skipped: this tmpfs has no extended attributes");
-                return;
-            }
-            other => other.expect("a cache"),
-        };
-        drop(copy(&cache, "a", 3).expect("room"));
-        let b = copy(&cache, "b", 3).expect("room");
-        let c = copy(&cache, "c", 3).expect("that of a");
-        let is_there = |name: &str| cache.find(Path::new(name), &meta(3 * PIECE_BYTES)).is_some();
-        assert!(!is_there("a") && is_there("b") && is_there("c"));
-        assert_eq!(copy(&cache, "d", 3).err(), Some(Errno::NOSPC), "both are open");
-        // A large file.
-        let blocks = cache.blocks(Path::new("e"), &meta(9 * BLOCK_BYTES)).expect("sparse");
-        let mut stored = 0;
-        let bytes = vec![1; BLOCK_BYTES as usize];
-        while let Ok(Claim::Fetch(claimed)) = blocks.claim(stored, Duration::from_secs(60)) {
-            claimed.store(&bytes);
-            stored += 1;
-        }
-        assert!((2..=3).contains(&stored), "{stored}: the last one is fetched and not kept");
-        assert!(is_there("b") && is_there("c"));
-        let report = cache.report();
-        let used_bytes = report.used_bytes;
-        assert_eq!(report.evicted, 1);
-        drop((b, blocks));
-        // What was not kept was given back: six pieces of copies, and one block less than was tried.
-        let kept_bytes = (6 + stored as u64 - 1) * PIECE_BYTES + 3 * 4096;
-        assert_eq!(used_bytes, kept_bytes);
-        let blocks = cache.blocks(Path::new("e"), &meta(9 * BLOCK_BYTES)).expect("it is there");
-        match blocks.claim(8, Duration::from_secs(60)) {
-            Ok(Claim::Fetch(claimed)) => claimed.store(&bytes),
-            _ => panic!("there is room in the place of b"),
-        }
-        assert!(!is_there("b") && is_there("c"));
-        drop(c);
-    }
-
-    #[test]
-    fn records_of_directories_are_bounded_also_after_a_restart() {
-        let ground = tempfile::tempdir().expect("a directory");
-        let open = || {
-            let settings = CacheSettings {
-                directory: ground.path().join("cache"),
-                bytes_max: Some(1 << 20),
-                purpose: "a test".into(),
-            };
-            Cache::open(&settings, "a source").expect("a cache")
-        };
-        let directory = Meta { mode: 0o040_755, ..meta(0) };
-        let count_max = Remembered::count_max(1 << 20);
-        let count_kept = || {
-            let (mut records, mut copies) = (0, 0);
-            let copies_path = ground.path().join("cache").join(COPIES);
-            each_file(&copies_path, &|| false, &mut |_, bytes, _| match bytes {
-                Some(_) => copies += 1,
-                None => records += 1,
-            })
-            .expect("readable");
-            (records, copies)
-        };
-        for start in [0, count_max] {
-            let cache = open();
-            while !cache.report().is_counted {
-                thread::yield_now();
-            }
-            drop(cache.draft(0).expect("room").publish(Path::new("file"), &meta(0)).expect("room"));
-            for number in start..start + count_max {
-                cache.remember(Path::new("kept"), &directory, None);
-                cache.remember(Path::new(&number.to_string()), &directory, None);
-                // What others forgot is made again.
-                assert!(cache.recall(Path::new("kept")).is_some());
-            }
-            let (records, copies) = count_kept();
-            assert!(records <= count_max && records > count_max / 2, "{records}");
-            assert_eq!((copies, cache.report().copies), (1, 1));
-        }
-        // A file has come in the place of a directory, and a directory in that of a file.
-        let cache = open();
-        let (before, _) = count_kept();
-        drop(cache.draft(0).expect("room").publish(Path::new("kept"), &meta(0)).expect("room"));
-        cache.remember(Path::new("file"), &directory, None);
-        assert_eq!(count_kept(), (before, 1));
-        assert!(cache.recall(Path::new("file")).is_some_and(|(meta, _)| !meta.is_file()));
-    }
 }

@@ -54,6 +54,11 @@ impl Remembered {
         self.take_out(count_max)
     }
 
+    /// What the records have is uncertain: each is written again when it is next needed.
+    pub(super) fn set_uncertain(&mut self) {
+        self.records.values_mut().for_each(|kept| kept.times = None);
+    }
+
     /// A record that an earlier process made.
     pub(super) fn add_found(&mut self, key: CopyKey, used_ns: u64) {
         self.records.entry(key).or_insert(Kept { times: None, used_ns });

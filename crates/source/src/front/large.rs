@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use terrace_core::Clock;
 
 use super::Front;
-use super::open::{Bytes, SETTLED_NS};
+use super::open::{Bytes, InState, SETTLED_NS, read_state};
 use crate::cache::{BLOCK_BYTES, Blocks, Claim};
 use crate::calls::is_unreachable;
+use crate::handle::OpenFile;
 use crate::lock;
 use crate::meta::Meta;
 use crate::nodes::Node;
-use crate::source::SourceFile;
 
 /// Blocks that are fetched ahead of a sequential reader.
 const AHEAD_BLOCKS: usize = 4;
@@ -28,7 +28,7 @@ const NO_BLOCK: u64 = u64::MAX - 1;
 pub(super) struct Large {
     blocks: Arc<Blocks>,
     /// The source's file; `None` where it was not needed yet, or the source did not answer.
-    file: Mutex<Option<Arc<dyn SourceFile>>>,
+    file: Mutex<Option<Arc<OpenFile>>>,
     /// The last block that was read.
     last: AtomicU64,
 }
@@ -45,10 +45,11 @@ impl Front {
             Err(errno) => {
                 tracing::debug!(%errno, path = %path.display(), "a file cannot be kept in blocks");
                 self.cache.note_refused();
-                return Ok(Bytes::Direct(self.open_same(path, meta)?));
+                return Ok(Bytes::Past(self.open_same(path, meta)?));
             }
         };
-        let file = match blocks.is_complete() || self.calls.is_suspect() {
+        let is_suspect = self.file_systems.calls_of(path).is_suspect();
+        let file = match blocks.is_complete() || is_suspect {
             true => None,
             // Now, as its name may lead elsewhere later.
             false => match self.open_same(path, meta) {
@@ -78,25 +79,28 @@ impl Front {
             let (start, length) = blocks.extent(block);
             let (from, to) = (offset.max(start), end.min(start + length as u64));
             let part = &mut data[(from - offset) as usize..(to - offset) as usize];
-            match blocks.claim(block, self.calls.deadline())? {
-                Claim::Present => blocks.read_at(from, part)?,
+            let is_past = match blocks.claim(block, self.file_systems.deadline())? {
+                Claim::Present => match blocks.read_at(from, part) {
+                    Ok(()) => false,
+                    Err(errno) => {
+                        blocks.discard(errno);
+                        true
+                    }
+                },
                 Claim::Fetch(claimed) => {
-                    let file = self.source_of(node, large)?;
-                    let asked = Arc::clone(blocks);
-                    let fetched = self.calls.run(move || fetch(&*file, &asked, start, length))?;
+                    let fetched = self.fetch_part(node, large, start, length)?;
                     part.copy_from_slice(
                         &fetched.bytes[(from - start) as usize..(to - start) as usize],
                     );
                     if fetched.is_same {
                         claimed.store(&fetched.bytes);
                     }
+                    false
                 }
-                Claim::Past => {
-                    let file = self.source_of(node, large)?;
-                    let (blocks, length) = (Arc::clone(blocks), part.len());
-                    let fetched = self.calls.run(move || fetch(&*file, &blocks, from, length))?;
-                    part.copy_from_slice(&fetched.bytes);
-                }
+                Claim::Past => true,
+            };
+            if is_past {
+                part.copy_from_slice(&self.fetch_part(node, large, from, part.len())?.bytes);
             }
         }
         if large.last.swap(last, Ordering::Relaxed).wrapping_add(1) == first {
@@ -105,29 +109,17 @@ impl Front {
         Ok(data)
     }
 
-    /// The source's file, which is opened where it is not.
-    fn source_of(&self, node: &Node, large: &Large) -> Result<Arc<dyn SourceFile>, Errno> {
-        if let Some(file) = &*lock(&large.file) {
-            return Ok(Arc::clone(file));
-        }
-        let file = self.open_same(&node.path(), large.blocks.meta())?;
-        Ok(Arc::clone(lock(&large.file).get_or_insert(file)))
-    }
-
-    /// Opens the source's file in a state.
-    ///
-    /// # Errors
-    ///
-    /// `ESTALE` where the name leads to another file, or the file has another state: the kernel looks the name
-    /// up again then. Those of the source.
-    fn open_same(&self, path: &Path, meta: &Meta) -> Result<Arc<dyn SourceFile>, Errno> {
-        let (asked, meta) = (path.to_path_buf(), meta.clone());
-        let opened = self.ask(move |source| {
-            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &meta)?);
-            let is_same = file.look()?.is_same_state(&meta);
-            is_same.then_some(file).ok_or(Errno::STALE)
-        });
-        opened.map_err(|errno| self.stale(path, errno))
+    /// Reads a block, or a part of one, from the source's file, which is opened where it is not.
+    fn fetch_part(
+        &self,
+        node: &Node,
+        large: &Large,
+        offset_bytes: u64,
+        length: usize,
+    ) -> Result<InState, Errno> {
+        let file = self.same_file(node, &large.file)?;
+        let (asked, blocks) = (Arc::clone(&file), Arc::clone(&large.blocks));
+        file.calls().run(move || fetch(&asked, &blocks, offset_bytes, length))
     }
 
     /// Fetches the next blocks in the background.
@@ -139,12 +131,12 @@ impl Front {
             }
             let Some(claimed) = large.blocks.claim_ahead(block) else { continue };
             self.ahead.fetch_add(1, Ordering::Relaxed);
-            let (file, blocks) = (Arc::clone(&file), Arc::clone(&large.blocks));
+            let (asked, blocks) = (Arc::clone(&file), Arc::clone(&large.blocks));
             let running = Running(Arc::clone(&self.ahead));
-            self.calls.spawn(move || {
+            file.calls().spawn(move || {
                 let _running = running;
                 let (start, length) = blocks.extent(block);
-                let fetched = fetch(&*file, &blocks, start, length)?;
+                let fetched = fetch(&asked, &blocks, start, length)?;
                 if fetched.is_same {
                     claimed.store(&fetched.bytes);
                 }
@@ -163,44 +155,24 @@ impl Drop for Running {
     }
 }
 
-/// Bytes of the state of the file that the copy is of.
-struct Fetched {
-    bytes: Vec<u8>,
-    /// Whether the file still has this state: else nothing is stored.
-    is_same: bool,
-}
-
-/// Reads from the source's file.
+/// Reads a block, or a part of one, from the source's file in the state that the copy is of.
 ///
 /// # Errors
 ///
-/// `ESTALE` where it has been changed: its bytes are not those of the file that was opened. Those of the source.
+/// `ESTALE` where it has been changed. Those of the source.
 fn fetch(
-    file: &dyn SourceFile,
+    file: &OpenFile,
     blocks: &Blocks,
     offset_bytes: u64,
     length: usize,
-) -> Result<Fetched, Errno> {
-    let mut bytes = vec![0; length];
-    let read = file.read_at(offset_bytes, &mut bytes).inspect_err(|errno| {
-        if *errno == Errno::STALE {
-            blocks.set_stale();
-        }
-    })?;
-    // After the read: each change before it has changed the state by now.
-    let found = file.look_again()?;
-    let is_same = found.is_same_state(blocks.meta());
-    if !is_same {
+) -> Result<InState, Errno> {
+    let fetched = read_state(file, blocks.meta(), offset_bytes, length);
+    let is_stale = match &fetched {
+        Ok(fetched) => !fetched.is_same,
+        Err(errno) => *errno == Errno::STALE,
+    };
+    if is_stale {
         blocks.set_stale();
     }
-    match read == length && (is_same || is_same_but_for_names(&found, blocks.meta())) {
-        true => Ok(Fetched { bytes, is_same }),
-        false => Err(Errno::STALE),
-    }
-}
-
-/// Whether a file differs from what it was by the number of its names and the time of that change only: another
-/// file was renamed over it, or it was removed. Its bytes are the same.
-fn is_same_but_for_names(found: &Meta, meta: &Meta) -> bool {
-    found.links != meta.links && Meta { changed: meta.changed, ..found.clone() }.is_same_state(meta)
+    fetched
 }

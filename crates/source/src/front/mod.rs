@@ -23,7 +23,8 @@ use self::listed::Listed;
 use self::names::OpenDirectory;
 use self::open::{Handle, SETTLED_NS};
 use crate::cache::Cache;
-use crate::calls::{Calls, may_be_unreachable};
+use crate::calls::may_be_unreachable;
+use crate::file_systems::FileSystems;
 use crate::meta::Meta;
 use crate::nodes::{Known, Node, Nodes};
 use crate::options::SourceOptions;
@@ -44,7 +45,7 @@ const RETRY_TIME: Duration = Duration::from_secs(1);
 pub(crate) struct Front {
     source: Arc<dyn Source>,
     cache: Arc<Cache>,
-    calls: Calls,
+    file_systems: FileSystems,
     nodes: Nodes,
     files: Table<Handle>,
     directories: Table<OpenDirectory>,
@@ -68,23 +69,23 @@ impl Front {
         options: &SourceOptions,
     ) -> io::Result<Self> {
         let clock = SystemClock::default();
-        let calls = Calls::new(options.deadline);
-        let asked = Arc::clone(source);
-        let looked = calls.run(move || asked.look(Path::new("")));
+        let file_systems = FileSystems::new(source, options.deadline);
+        let (root, asked) = (Path::new(""), Arc::clone(source));
+        let looked = file_systems.calls_of(root).run(move || asked.look(root));
         let (meta, is_recalled) = match looked {
             // What is cached is served where the source is down at the start.
-            Err(errno) if may_be_unreachable(errno) => match cache.recall(Path::new("")) {
+            Err(errno) if may_be_unreachable(errno) => match cache.recall(root) {
                 Some((meta, _)) => (source.shown(meta), true),
                 None => return Err(errno.into()),
             },
             other => (other?, false),
         };
-        cache.remember(Path::new(""), &meta, None);
+        cache.remember(root, &meta, None);
         let looked_ns = clock.now_ns();
         Ok(Self {
             source: Arc::clone(source),
             cache: Arc::clone(cache),
-            calls,
+            file_systems,
             nodes: Nodes::new(Known { meta, looked_ns, is_recalled, is_refuted: false }),
             files: Table::default(),
             directories: Table::default(),
@@ -102,13 +103,14 @@ impl Front {
         self.passthrough.is_some()
     }
 
-    /// Runs a call of the source, where that answers.
+    /// Runs a call of the source that concerns a path, where the file system of that answers.
     fn ask<T: Send + 'static>(
         &self,
+        path: &Path,
         call: impl FnOnce(&dyn Source) -> Result<T, Errno> + Send + 'static,
     ) -> Result<T, Errno> {
         let source = Arc::clone(&self.source);
-        self.calls.try_run(move || call(&*source))
+        self.file_systems.calls_of(path).try_run(move || call(&*source))
     }
 
     /// What a path names: as the source says, or where that does not answer, as it was when a copy was made.
@@ -123,10 +125,10 @@ impl Front {
             })
         };
         // A source that did not answer a moment ago is asked in the background where there is a copy.
-        if self.calls.is_suspect()
+        if self.file_systems.calls_of(path).is_suspect()
             && let Some(known) = recall()
         {
-            self.probe();
+            self.file_systems.probe(path);
             return Ok(known);
         }
         if let Some(known) = self.listed.find(path)
@@ -138,7 +140,7 @@ impl Front {
         let looked_ns = self.clock.now_ns();
         let asked = path.to_path_buf();
         let above = above.map(|node| (node.path(), node.known().meta));
-        let looked = self.ask(move |source| match (above, asked.file_name()) {
+        let looked = self.ask(path, move |source| match (above, asked.file_name()) {
             (Some((directory, seen)), Some(name)) => source.look_in(&directory, &seen, name),
             _ => source.look(&asked),
         });
@@ -149,7 +151,7 @@ impl Front {
             }
             Err(errno) if may_be_unreachable(errno) => {
                 if errno == Errno::IO {
-                    self.probe();
+                    self.file_systems.probe(path);
                 }
                 recall().ok_or(errno)
             }
@@ -160,15 +162,6 @@ impl Front {
                 Err(errno)
             }
         }
-    }
-
-    /// Asks the source for its root, in the background: what fails there is out of reach as a whole.
-    fn probe(&self) {
-        let source = Arc::clone(&self.source);
-        self.calls.probe(move || match source.look(Path::new("")) {
-            Err(Errno::IO) => Err(Errno::TIMEDOUT),
-            other => other.map(drop),
-        });
     }
 
     /// How much longer something that was looked at may be taken for what it was. What was recalled not at
@@ -185,7 +178,7 @@ impl Front {
     /// may take the deadline each.
     fn is_recent(&self, at_ns: u64) -> bool {
         let age = Duration::from_nanos(self.clock.now_ns().saturating_sub(at_ns));
-        age < self.calls.deadline().saturating_mul(2).saturating_add(RETRY_TIME)
+        age < self.file_systems.deadline().saturating_mul(2).saturating_add(RETRY_TIME)
     }
 
     /// How long the kernel may take attributes for what they are: those of a file that is being written not
@@ -232,7 +225,8 @@ impl Front {
         let direct = crate::lock(&node.direct).upgrade();
         if let Some(file) = direct {
             // One that is not in the cache may be growing.
-            let meta = self.calls.run(move || file.look())?;
+            let calls = Arc::clone(file.calls());
+            let meta = calls.run(move || file.look())?;
             return Ok((meta, Duration::ZERO));
         }
         match self.fresh(&node) {
@@ -265,7 +259,7 @@ impl Front {
         let path = node.path();
         let asked = path.clone();
         let seen = node.known().meta;
-        match self.ask(move |source| source.read_link(&asked, &seen)) {
+        match self.ask(&path, move |source| source.read_link(&asked, &seen)) {
             Ok(target) => {
                 self.cache.remember(&path, &node.known().meta, Some(target.clone()));
                 Ok(target)
@@ -282,7 +276,7 @@ impl Front {
     fn status(&self) -> FileSystemStatus {
         let nothing =
             FileSystemStatus { block_bytes: 4096, name_bytes_max: 255, ..Default::default() };
-        self.ask(|source| source.status()).unwrap_or(nothing)
+        self.ask(Path::new(""), |source| source.status()).unwrap_or(nothing)
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {

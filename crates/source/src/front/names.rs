@@ -4,13 +4,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use terrace_core::Clock;
 use terrace_fuse::{DirectoryBuffer, Opened};
 
 use super::Front;
+use crate::handle::SourceHandle;
 use crate::lock;
 use crate::nodes::Known;
 use crate::source::{Listing, Name};
@@ -24,7 +25,7 @@ pub(super) struct OpenDirectory {
 #[derive(Default)]
 struct State {
     /// `None` before the first page, and where a call did not come back.
-    listing: Option<Box<dyn Listing>>,
+    listing: Option<SourceHandle<Box<dyn Listing>>>,
     /// What is listed, and when that began: the source may fetch a page before it is asked for.
     path: PathBuf,
     begun_ns: u64,
@@ -80,7 +81,11 @@ impl Front {
         let node = self.nodes.get(node)?;
         let (path, seen) = (node.path(), node.known().meta);
         *state = State { path: path.clone(), begun_ns: self.clock.now_ns(), ..State::default() };
-        state.listing = Some(self.ask(move |source| source.list(&path, Some(&seen)))?);
+        let calls = self.file_systems.calls_of(&path);
+        let (source, own) = (Arc::clone(&self.source), Arc::clone(&calls));
+        let listing =
+            calls.try_run(move || Ok(SourceHandle::new(source.list(&path, Some(&seen))?, &own)))?;
+        state.listing = Some(listing);
         state.is_begun = true;
         Ok(())
     }
@@ -90,7 +95,8 @@ impl Front {
         let mut listing = state.listing.take().ok_or(Errno::IO)?;
         // The first page may have been fetched when the listing began.
         let looked_ns = if state.page.is_empty() { state.begun_ns } else { self.clock.now_ns() };
-        let (listing, page) = self.calls.run(move || {
+        let calls = Arc::clone(listing.calls());
+        let (listing, page) = calls.run(move || {
             let page = listing.next_page()?;
             Ok((listing, page))
         })?;

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use terrace_core::Clock;
@@ -15,14 +15,15 @@ use super::Front;
 use super::large::Large;
 use crate::cache::{Copy, WHOLE_BYTES_MAX};
 use crate::calls::is_unreachable;
+use crate::handle::{OpenFile, SourceHandle};
 use crate::lock;
 use crate::meta::Meta;
 use crate::nodes::{Known, Node};
-use crate::source::SourceFile;
+use crate::source::Source;
 
-/// A file that was modified less than this ago is not copied: clocks of file systems are too coarse to show
-/// another modification.
-pub(super) const SETTLED_NS: u64 = 1_000_000_000;
+/// A file that was modified less than this ago is not copied: another modification may have the same time. FAT rounds
+/// times down to two seconds, and takes them from a clock of the kernel that is up to a tick late.
+pub(super) const SETTLED_NS: u64 = 2_100_000_000;
 /// Paths that are remembered of opens that were refused.
 const REFUSED_MAX: usize = 1000;
 /// So many copies that fail are logged one by one.
@@ -39,13 +40,29 @@ pub(super) struct Handle {
 /// Where the bytes of an open file are.
 pub(super) enum Bytes {
     /// A whole copy.
-    Copy(Copy),
+    Copy(Whole),
     /// A copy of a large file, of which blocks may be missing.
     Large(Large),
+    /// The source's file in the state that was looked up, which the cache cannot take.
+    Past(Arc<OpenFile>),
     /// The source's file, which may change while it is read.
-    Direct(Arc<dyn SourceFile>),
+    Direct(Arc<OpenFile>),
     /// A copy that the cache has no more and the kernel still reads for other opens of the inode.
     Backed(Arc<BackingId>),
+}
+
+/// A whole copy of a file.
+pub(super) struct Whole {
+    copy: Copy,
+    size_bytes: u64,
+    /// The source's file, where the copy could not be read.
+    spare: Mutex<Option<Arc<OpenFile>>>,
+}
+
+impl Whole {
+    fn new(copy: Copy, meta: &Meta) -> Self {
+        Self { copy, size_bytes: meta.size_bytes, spare: Mutex::default() }
+    }
 }
 
 /// An inode with a handle that is open.
@@ -67,8 +84,10 @@ impl Drop for InUse {
 /// What fetching a file came to.
 enum Fetched {
     Copy(Copy),
-    /// It was being changed, or the cache could not take it.
-    Direct(Arc<dyn SourceFile>),
+    /// The cache could not take it.
+    Past(Arc<OpenFile>),
+    /// It was being changed.
+    Direct(Arc<OpenFile>),
 }
 
 thread_local! {
@@ -90,13 +109,15 @@ impl Front {
         };
         let (flags, backing) = match &bytes {
             // The inode is of one state of the file, so what the kernel has of it stays true.
-            Bytes::Copy(copy) => (OpenedFlags::KEEP_CACHE, self.backing(&node.0, copy)),
+            Bytes::Copy(whole) => (OpenedFlags::KEEP_CACHE, self.backing(&node.0, &whole.copy)),
             Bytes::Large(_) => (OpenedFlags::KEEP_CACHE, node.0.living_backing()),
             Bytes::Backed(backing) => (OpenedFlags::NONE, Some(Arc::clone(backing))),
-            Bytes::Direct(file) => match node.0.living_backing() {
+            Bytes::Past(_) | Bytes::Direct(_) => match node.0.living_backing() {
                 Some(backing) => (OpenedFlags::NONE, Some(backing)),
                 None => {
-                    *lock(&node.0.direct) = Arc::downgrade(file);
+                    if let Bytes::Direct(file) = &bytes {
+                        *lock(&node.0.direct) = Arc::downgrade(file);
+                    }
                     (OpenedFlags::DIRECT_IO, None)
                 }
             },
@@ -112,21 +133,25 @@ impl Front {
             return reply.error(Errno::BADF);
         };
         match &open.bytes {
-            Bytes::Copy(copy) => BUFFER.with_borrow_mut(|buffer| {
+            Bytes::Copy(whole) => BUFFER.with_borrow_mut(|buffer| {
                 let bytes = bytes as usize;
                 if buffer.len() < bytes {
                     buffer.resize(bytes, 0);
                 }
-                match rustix::io::pread(&copy.file, &mut buffer[..bytes], offset) {
+                match self.read_copy(&open.node.0, whole, offset, &mut buffer[..bytes]) {
                     Ok(count) => reply.data(&buffer[..count]),
-                    Err(errno) => reply.error(errno),
+                    Err(errno) => self.reply_read(&open, Err(errno), reply),
                 }
             }),
             Bytes::Large(large) => {
                 self.reply_read(&open, self.read_large(&open.node.0, large, offset, bytes), reply);
             }
+            Bytes::Past(file) => {
+                let meta = open.node.0.known().meta;
+                self.reply_read(&open, read_past(file, &meta, offset, bytes as usize), reply);
+            }
             Bytes::Direct(file) => {
-                self.reply_read(&open, self.read_source(file, offset, bytes as usize), reply);
+                self.reply_read(&open, read_source(file, offset, bytes as usize), reply);
             }
             // The kernel reads it itself.
             Bytes::Backed(_) => reply.error(Errno::IO),
@@ -150,26 +175,46 @@ impl Front {
         }
     }
 
-    pub(super) fn read_source(
+    /// Reads a copy; where it cannot be read, the source's file in the state that the copy is of. Returns how much.
+    fn read_copy(
         &self,
-        file: &Arc<dyn SourceFile>,
+        node: &Node,
+        whole: &Whole,
         offset: u64,
-        bytes: usize,
-    ) -> Result<Vec<u8>, Errno> {
-        let file = Arc::clone(file);
-        self.calls.run(move || {
-            let mut data = vec![0; bytes];
-            let count = file.read_at(offset, &mut data)?;
-            data.truncate(count);
-            Ok(data)
-        })
+        buffer: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let left = usize::try_from(whole.size_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let part = buffer.len().min(left);
+        let buffer = &mut buffer[..part];
+        if lock(&whole.spare).is_none() {
+            match whole.copy.read_at(offset, buffer) {
+                Ok(()) => return Ok(part),
+                Err(errno) => whole.copy.discard(&node.path(), errno),
+            }
+        }
+        let file = self.same_file(node, &whole.spare)?;
+        buffer.copy_from_slice(&read_past(&file, &node.known().meta, offset, part)?);
+        Ok(part)
+    }
+
+    /// The source's file in the state of an inode, which is opened where it is not.
+    pub(super) fn same_file(
+        &self,
+        node: &Node,
+        open: &Mutex<Option<Arc<OpenFile>>>,
+    ) -> Result<Arc<OpenFile>, Errno> {
+        if let Some(file) = &*lock(open) {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.open_same(&node.path(), &node.known().meta)?;
+        Ok(Arc::clone(lock(open).get_or_insert(file)))
     }
 
     /// Where the bytes of a file come from.
     fn bytes(&self, node: &Node, known: &Known) -> Result<Bytes, Errno> {
         let (path, meta) = (node.path(), &known.meta);
         if let Some(copy) = self.cache.find(&path, meta) {
-            return Ok(Bytes::Copy(copy));
+            return Ok(Bytes::Copy(Whole::new(copy, meta)));
         }
         // The kernel refuses every other kind of open of an inode that it reads itself.
         if let Some(backing) = node.living_backing() {
@@ -182,7 +227,7 @@ impl Front {
         // Others that want the same file wait, and then have the copy, or fail with it.
         let running = node.fetching.begin()?;
         if let Some(copy) = self.cache.find(&path, meta) {
-            return Ok(Bytes::Copy(copy));
+            return Ok(Bytes::Copy(Whole::new(copy, meta)));
         }
         self.cache.note_miss();
         let fetched = self.fetch(node, &path, known);
@@ -192,7 +237,11 @@ impl Front {
             running.fail(*errno);
         }
         match fetched? {
-            Fetched::Copy(copy) => Ok(Bytes::Copy(copy)),
+            Fetched::Copy(copy) => Ok(Bytes::Copy(Whole::new(copy, meta))),
+            Fetched::Past(file) => {
+                self.cache.note_refused();
+                Ok(Bytes::Past(file))
+            }
             Fetched::Direct(file) => {
                 self.cache.note_refused();
                 Ok(Bytes::Direct(file))
@@ -200,18 +249,45 @@ impl Front {
         }
     }
 
-    pub(super) fn open_source(
+    /// Opens a file of the source that was seen in a state, and does what the caller wants with it in the same call.
+    fn open_and<T: Send + 'static>(
         &self,
         path: &Path,
-        meta: &Meta,
-    ) -> Result<Arc<dyn SourceFile>, Errno> {
-        let (asked, meta) = (path.to_path_buf(), meta.clone());
-        let opened = self.ask(move |source| {
-            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &meta)?);
-            let admits = source.shown(file.look()?).admits_as(&source.shown(meta));
-            admits.then_some(file).ok_or(Errno::STALE)
+        seen: &Meta,
+        then: impl FnOnce(&dyn Source, &OpenFile) -> Result<T, Errno> + Send + 'static,
+    ) -> Result<(Arc<OpenFile>, T), Errno> {
+        let calls = self.file_systems.calls_of(path);
+        let (source, own) = (Arc::clone(&self.source), Arc::clone(&calls));
+        let (asked, seen) = (path.to_path_buf(), seen.clone());
+        let opened = calls.try_run(move || {
+            let file = SourceHandle::new(source.open(&asked, &seen)?, &own);
+            let done = then(&*source, &file)?;
+            Ok((Arc::new(file), done))
         });
         opened.map_err(|errno| self.stale(path, errno))
+    }
+
+    pub(super) fn open_source(&self, path: &Path, meta: &Meta) -> Result<Arc<OpenFile>, Errno> {
+        let seen = meta.clone();
+        let opened = self.open_and(path, meta, move |source, file| {
+            let admits = source.shown(file.look()?).admits_as(&source.shown(seen));
+            admits.then_some(()).ok_or(Errno::STALE)
+        });
+        opened.map(|(file, ())| file)
+    }
+
+    /// Opens the source's file in a state.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` where the name leads to another file, or the file has another state: the kernel looks the name
+    /// up again then. Those of the source.
+    pub(super) fn open_same(&self, path: &Path, meta: &Meta) -> Result<Arc<OpenFile>, Errno> {
+        let wanted = meta.clone();
+        let opened = self.open_and(path, meta, move |_, file| {
+            file.look()?.is_same_state(&wanted).then_some(()).ok_or(Errno::STALE)
+        });
+        opened.map(|(file, ())| file)
     }
 
     /// What to return where a file that was looked up cannot be opened: the kernel looks one up again that is gone
@@ -229,13 +305,12 @@ impl Front {
     /// Copies a whole file.
     fn fetch(&self, node: &Node, path: &Path, known: &Known) -> Result<Fetched, Errno> {
         let meta = &known.meta;
-        let (asked, seen) = (path.to_path_buf(), meta.clone());
+        let seen = meta.clone();
         let size_bytes = usize::try_from(meta.size_bytes).map_err(|_| Errno::FBIG)?;
         let piece_bytes = self.source.piece_bytes();
         let first_bytes = size_bytes.min(piece_bytes);
         // One call for most files: what they are, all their bytes, and whether they are still the same.
-        let opened = self.ask(move |source| {
-            let file: Arc<dyn SourceFile> = Arc::from(source.open(&asked, &seen)?);
+        let opened = self.open_and(path, meta, move |source, file| {
             let before = file.look()?;
             if !source.shown(before.clone()).admits_as(&source.shown(seen)) {
                 return Err(Errno::STALE);
@@ -244,9 +319,9 @@ impl Front {
             let count = file.read_at(0, &mut data)?;
             data.truncate(count);
             let after = file.look_again()?;
-            Ok((file, data, before, after))
+            Ok((data, before, after))
         });
-        let (file, data, before, mut after) = opened.map_err(|errno| self.stale(path, errno))?;
+        let (file, (data, before, mut after)) = opened?;
         if !before.is_same_state(meta) {
             // It has changed since it was looked at. The kernel looks again, once: a program would get the
             // error of a file that changes again until then.
@@ -269,7 +344,7 @@ impl Front {
         let mut done = data.len();
         while done < size_bytes {
             let bytes = (size_bytes - done).min(piece_bytes);
-            let data = self.read_source(&file, done as u64, bytes)?;
+            let data = read_source(&file, done as u64, bytes)?;
             if data.len() != bytes {
                 return Ok(Fetched::Direct(file));
             }
@@ -279,7 +354,7 @@ impl Front {
             done += bytes;
             if done == size_bytes {
                 let looked = Arc::clone(&file);
-                after = self.calls.run(move || looked.look_again())?;
+                after = file.calls().run(move || looked.look_again())?;
             }
         }
         if !after.is_same_state(meta) {
@@ -318,11 +393,11 @@ impl Front {
         }
     }
 
-    fn past_the_cache(&self, path: &Path, errno: Errno, file: Arc<dyn SourceFile>) -> Fetched {
+    fn past_the_cache(&self, path: &Path, errno: Errno, file: Arc<OpenFile>) -> Fetched {
         if self.failed_copies.fetch_add(1, Ordering::Relaxed) < LOGGED_MAX {
             tracing::warn!(%errno, path = %path.display(), "a file cannot be kept in the cache, and is read from the source");
         }
-        Fetched::Direct(file)
+        Fetched::Past(file)
     }
 
     /// What the opens of an inode are passed through to. Where that cannot be had the kernel asks
@@ -340,5 +415,190 @@ impl Front {
         let backing = Arc::new(passthrough.open(copy.file.as_fd()).ok()?);
         *kept = Arc::downgrade(&backing);
         Some(backing)
+    }
+}
+
+fn read_source(file: &Arc<OpenFile>, offset: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
+    let asked = Arc::clone(file);
+    file.calls().run(move || {
+        let mut data = vec![0; bytes];
+        let count = asked.read_at(offset, &mut data)?;
+        data.truncate(count);
+        Ok(data)
+    })
+}
+
+/// Reads from the source's file in a state, past the cache.
+///
+/// # Errors
+///
+/// `ESTALE` where the file has another state. Those of the source.
+fn read_past(
+    file: &Arc<OpenFile>,
+    meta: &Meta,
+    offset: u64,
+    bytes: usize,
+) -> Result<Vec<u8>, Errno> {
+    let left = usize::try_from(meta.size_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+    if left == 0 {
+        return Ok(Vec::new());
+    }
+    let (asked, meta) = (Arc::clone(file), meta.clone());
+    file.calls().run(move || Ok(read_state(&asked, &meta, offset, bytes.min(left))?.bytes))
+}
+
+/// Bytes of the state of a file that a copy is of.
+pub(super) struct InState {
+    pub(super) bytes: Vec<u8>,
+    /// Whether the file still has this state: else nothing is stored.
+    pub(super) is_same: bool,
+}
+
+/// Reads from the source's file in a state, within its length.
+///
+/// # Errors
+///
+/// `ESTALE` where it has been changed: its bytes are not those of the file that was opened. Those of the source.
+pub(super) fn read_state(
+    file: &OpenFile,
+    meta: &Meta,
+    offset_bytes: u64,
+    length: usize,
+) -> Result<InState, Errno> {
+    let mut bytes = vec![0; length];
+    let read = file.read_at(offset_bytes, &mut bytes)?;
+    // After the read: each change before it has changed the state by now.
+    let found = file.look_again()?;
+    let is_same = found.is_same_state(meta);
+    match read == length && (is_same || is_same_but_for_names(&found, meta)) {
+        true => Ok(InState { bytes, is_same }),
+        false => Err(Errno::STALE),
+    }
+}
+
+/// Whether a file differs from what it was by the number of its names and the time of that change only: another
+/// file was renamed over it, or it was removed. Its bytes are the same.
+fn is_same_but_for_names(found: &Meta, meta: &Meta) -> bool {
+    found.links != meta.links && Meta { changed: meta.changed, ..found.clone() }.is_same_state(meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, FileTimes};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+    use terrace_fuse::{MountOptions, ROOT_NODE};
+
+    use super::*;
+    use crate::cache::{Cache, CacheSettings};
+    use crate::directory::Directory;
+    use crate::options::SourceOptions;
+
+    #[test]
+    fn no_settled_file_changes_without_another_time() {
+        let stat = rustix::fs::stat("/").expect("root");
+        // FAT has times in steps of two seconds, rounded down. The clock that the kernel takes them from has ticks.
+        let (step_ns, tick_ns) = (2_000_000_000, 10_000_000);
+        let written_ns = |wall_ns: u64| (wall_ns - tick_ns) / step_ns * step_ns;
+        for wall_ms in 100_000..104_000 {
+            let wall_ns = wall_ms * 1_000_000;
+            let stamp_ns = written_ns(wall_ns);
+            let modified = ((stamp_ns / 1_000_000_000).cast_signed(), 0);
+            let meta = Meta { modified, ..Meta::of(&stat) };
+            for later_ns in (wall_ns..wall_ns + step_ns).step_by(7_000_000) {
+                if written_ns(later_ns) == stamp_ns {
+                    assert!(meta.is_modified_within(SETTLED_NS, later_ns), "{wall_ms} {later_ns}");
+                }
+            }
+        }
+    }
+
+    /// A source with a file of some bytes, and what is in front of it.
+    fn ground(bytes: &[u8]) -> (TempDir, Front) {
+        let ground = tempfile::tempdir().expect("a directory");
+        let path = ground.path().join("source/file");
+        fs::create_dir(ground.path().join("source")).expect("room");
+        fs::write(&path, bytes).expect("room");
+        let old = std::time::UNIX_EPOCH + PATIENT;
+        let file = File::options().write(true).open(&path).expect("it is there");
+        file.set_times(FileTimes::new().set_modified(old)).expect("it is ours");
+        let source = Directory::open(&ground.path().join("source")).expect("a directory");
+        let source: Arc<dyn Source> = Arc::new(source);
+        let settings = CacheSettings {
+            directory: ground.path().join("cache"),
+            bytes_max: Some(1 << 30),
+            purpose: "a test".into(),
+        };
+        let cache = Arc::new(Cache::open(&settings, source.identity()).expect("a cache"));
+        let options = SourceOptions {
+            mount: MountOptions::default(),
+            ttl: PATIENT,
+            deadline: PATIENT,
+            threads: 1,
+            passes_through: false,
+        };
+        let front = Front::new(&source, &cache, None, &options).expect("the source answers");
+        (ground, front)
+    }
+
+    const PATIENT: Duration = Duration::from_secs(60);
+
+    /// Copies of files, of which the bytes can be read no more.
+    fn break_copies(ground: &TempDir) -> Vec<PathBuf> {
+        let mut broken = Vec::new();
+        for directory in fs::read_dir(ground.path().join("cache/copies")).expect("a directory") {
+            for entry in fs::read_dir(directory.expect("listed").path()).expect("a directory") {
+                let path = entry.expect("listed").path();
+                if fs::metadata(&path).expect("it is there").len() > 0 {
+                    File::options().write(true).open(&path).expect("ours").set_len(0).expect("cut");
+                    broken.push(path);
+                }
+            }
+        }
+        broken
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_read_is_dropped_for_the_source() {
+        let old: Vec<u8> = (0..5000).map(|at| at as u8).collect();
+        let (ground, front) = ground(&old);
+        let number = front.lookup(ROOT_NODE, b"file").expect("it is there").node;
+        let node = front.nodes.get(number).expect("it is known");
+        let Ok(Bytes::Copy(whole)) = front.bytes(&node, &node.known()) else { panic!("a copy") };
+        let read = |offset: u64| {
+            let mut buffer = [0; 4096];
+            let count = front.read_copy(&node, &whole, offset, &mut buffer)?;
+            Ok::<_, Errno>(buffer[..count].to_vec())
+        };
+        assert_eq!(read(4000), Ok(old[4000..].to_vec()));
+        let broken = break_copies(&ground);
+        assert_eq!(broken.len(), 1);
+        for offset in [0, 4000] {
+            let end = old.len().min(offset + 4096);
+            assert_eq!(read(offset as u64), Ok(old[offset..end].to_vec()));
+        }
+        assert_eq!(read(5000), Ok(Vec::new()));
+        assert!(!broken[0].exists(), "it is dropped");
+        fs::write(ground.path().join("source/file"), b"other").expect("room");
+        assert_eq!(read(0), Err(Errno::STALE), "it is not what was opened");
+    }
+
+    #[test]
+    fn a_block_that_cannot_be_read_is_read_from_the_source() {
+        let old: Vec<u8> = (0..9 << 20).map(|at| (at >> 12) as u8).collect();
+        let (ground, front) = ground(&old);
+        let number = front.lookup(ROOT_NODE, b"file").expect("it is there").node;
+        let node = front.nodes.get(number).expect("it is known");
+        let Ok(Bytes::Large(large)) = front.bytes(&node, &node.known()) else { panic!("blocks") };
+        let read = |offset: usize| front.read_large(&node, &large, offset as u64, 8192);
+        let part = |offset: usize| Ok(old[offset..offset + 8192].to_vec());
+        assert_eq!(read(5 << 20), part(5 << 20));
+        let broken = break_copies(&ground);
+        assert_eq!(broken.len(), 1);
+        assert_eq!(read(5 << 20), part(5 << 20));
+        assert!(!broken[0].exists(), "it is dropped");
+        assert_eq!(read(7 << 20), part(7 << 20));
     }
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mounts in this process, of a directory that hangs or fails when a test wants it to.
 
+mod file_systems;
+
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +20,8 @@ use tempfile::TempDir;
 use terrace_backends::object::S3Settings;
 use terrace_fuse::{FileSystemStatus, MountOptions, Unmounter};
 use terrace_source::{
-    Bucket, BucketOwner, Cache, CacheSettings, Directory, Listing, Meta, Source, SourceFile,
-    SourceMount, SourceOptions,
+    Bucket, BucketOwner, Cache, CacheSettings, Directory, Listing, Meta, MountedBelow, Name,
+    Source, SourceFile, SourceMount, SourceOptions,
 };
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
 
@@ -33,6 +35,8 @@ struct Hanging {
 struct Gate {
     is_closed: Mutex<bool>,
     opened: Condvar,
+    /// Calls elsewhere than at this path and below it do not wait.
+    place: Mutex<PathBuf>,
     /// Calls that found it closed.
     waited: AtomicU64,
     read_bytes: Mutex<u64>,
@@ -40,6 +44,8 @@ struct Gate {
     fails: Mutex<Option<PathBuf>>,
     /// A file that grows by a byte whenever it is looked at.
     grows: Mutex<Option<PathBuf>>,
+    /// The threads that closed files and listings, by name.
+    closers: Mutex<Vec<String>>,
 }
 
 impl Gate {
@@ -48,10 +54,18 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    fn pass(&self) {
+    fn pass(&self, path: &Path) {
+        if !path.starts_with(&*self.place.lock().expect("no panic")) {
+            return;
+        }
         let closed = self.is_closed.lock().expect("no panic");
         self.waited.fetch_add(u64::from(*closed), Ordering::Relaxed);
         drop(self.opened.wait_while(closed, |is_closed| *is_closed).expect("no panic"));
+    }
+
+    fn note_close(&self) {
+        let name = std::thread::current().name().unwrap_or_default().into();
+        self.closers.lock().expect("no panic").push(name);
     }
 
     fn read_bytes(&self) -> u64 {
@@ -66,8 +80,11 @@ impl Source for Hanging {
     fn identity(&self) -> &str {
         self.inner.identity()
     }
+    fn mounted_below(&self, path: &Path) -> Option<MountedBelow> {
+        self.inner.mounted_below(path)
+    }
     fn look(&self, path: &Path) -> Result<Meta, Errno> {
-        self.gate.pass();
+        self.gate.pass(path);
         let found = self.inner.look(path);
         if let Some(grows) = self.gate.grows.lock().expect("no panic").as_deref()
             && grows.ends_with(path)
@@ -79,7 +96,7 @@ impl Source for Hanging {
         found
     }
     fn look_in(&self, directory: &Path, seen: &Meta, name: &OsStr) -> Result<Meta, Errno> {
-        self.gate.pass();
+        self.gate.pass(&directory.join(name));
         self.inner.look_in(directory, seen, name)?;
         self.look(&directory.join(name))
     }
@@ -87,24 +104,26 @@ impl Source for Hanging {
         self.inner.shown(meta)
     }
     fn list(&self, path: &Path, seen: Option<&Meta>) -> Result<Box<dyn Listing>, Errno> {
-        self.gate.pass();
-        self.inner.list(path, seen)
+        self.gate.pass(path);
+        let inner = self.inner.list(path, seen)?;
+        Ok(Box::new(HangingListing { inner, gate: Arc::clone(&self.gate) }))
     }
     fn open(&self, path: &Path, seen: &Meta) -> Result<Box<dyn SourceFile>, Errno> {
-        self.gate.pass();
+        self.gate.pass(path);
         let file = self.inner.open(path, seen)?;
         let fails = self.gate.fails.lock().expect("no panic").as_deref() == Some(path);
-        Ok(Box::new(HangingFile { file, gate: Arc::clone(&self.gate), fails }))
+        let (gate, path) = (Arc::clone(&self.gate), path.into());
+        Ok(Box::new(HangingFile { file, gate, path, fails }))
     }
     fn piece_bytes(&self) -> usize {
         self.inner.piece_bytes()
     }
     fn read_link(&self, path: &Path, seen: &Meta) -> Result<Vec<u8>, Errno> {
-        self.gate.pass();
+        self.gate.pass(path);
         self.inner.read_link(path, seen)
     }
     fn status(&self) -> Result<FileSystemStatus, Errno> {
-        self.gate.pass();
+        self.gate.pass(Path::new(""));
         self.inner.status()
     }
 }
@@ -112,20 +131,44 @@ impl Source for Hanging {
 struct HangingFile {
     file: Box<dyn SourceFile>,
     gate: Arc<Gate>,
+    path: PathBuf,
     fails: bool,
+}
+
+impl Drop for HangingFile {
+    fn drop(&mut self) {
+        self.gate.note_close();
+    }
+}
+
+struct HangingListing {
+    inner: Box<dyn Listing>,
+    gate: Arc<Gate>,
+}
+
+impl Listing for HangingListing {
+    fn next_page(&mut self) -> Result<Vec<Name>, Errno> {
+        self.inner.next_page()
+    }
+}
+
+impl Drop for HangingListing {
+    fn drop(&mut self) {
+        self.gate.note_close();
+    }
 }
 
 impl SourceFile for HangingFile {
     fn look(&self) -> Result<Meta, Errno> {
-        self.gate.pass();
+        self.gate.pass(&self.path);
         self.file.look()
     }
     fn look_again(&self) -> Result<Meta, Errno> {
-        self.gate.pass();
+        self.gate.pass(&self.path);
         self.file.look_again()
     }
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.gate.pass();
+        self.gate.pass(&self.path);
         if self.fails {
             return Err(Errno::IO);
         }
@@ -395,6 +438,33 @@ fn a_file_larger_than_the_cache_is_read_once_and_evicts_nothing() {
 }
 
 #[test]
+fn a_file_that_the_cache_cannot_take_is_read_in_one_state() {
+    let Some(ground) = ground() else { return };
+    for (name, bytes) in [("file", 6 << 20), ("large", 12 << 20)] {
+        let old = pattern(bytes);
+        let new: Vec<u8> = old.iter().map(|byte| !byte).collect();
+        write(&ground, name, &old);
+        let mounted = mount_sized(&ground, PATIENT, PATIENT, 0);
+        let path = mounted.path.join(name);
+        let mut part = vec![0; 4096];
+        let file = File::open(&path).expect("it is there");
+        file.read_exact_at(&mut part, 0).expect("read");
+        assert_eq!(part, old[..4096]);
+        write(&ground, name, &new);
+        let refused = file.read_exact_at(&mut part, 5 << 20).expect_err("another state");
+        assert_eq!(refused.raw_os_error(), Some(Errno::STALE.raw_os_error()), "{name}");
+        let file = File::open(&path).expect("it is there");
+        file.read_exact_at(&mut part, 0).expect("read");
+        assert_eq!(part, new[..4096]);
+        write(&ground, "other", &old);
+        let source = ground.path().join("source");
+        fs::rename(source.join("other"), source.join(name)).expect("renamed");
+        file.read_exact_at(&mut part, 5 << 20).expect("an open file stays");
+        assert_eq!(part, new[5 << 20..(5 << 20) + 4096]);
+    }
+}
+
+#[test]
 fn a_directory_that_is_another_one_is_refused_for_a_cache() {
     let Some(ground) = ground() else { return };
     drop(mount(&ground, PATIENT, PATIENT));
@@ -409,50 +479,6 @@ fn a_directory_that_is_another_one_is_refused_for_a_cache() {
     };
     let refused = Cache::open(&settings, source.identity()).err().expect("refused").to_string();
     assert!(refused.contains("copies of another source"), "{refused}");
-}
-
-/// File systems of their own, which are unmounted with this.
-struct Below(Vec<PathBuf>);
-
-impl Drop for Below {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = std::process::Command::new("umount").arg("-l").arg(path).status();
-        }
-    }
-}
-
-#[test]
-fn files_of_file_systems_below_the_source_are_told_apart() {
-    let Some(ground) = ground() else { return };
-    let mut below = Below(Vec::new());
-    for name in ["a", "b"] {
-        let path = ground.path().join("source").join(name);
-        fs::create_dir(&path).expect("room");
-        let mut command = std::process::Command::new("mount");
-        let mounted = command.args(["-t", "tmpfs", "none"]).arg(&path).status();
-        assert!(mounted.expect("mount").success());
-        below.0.push(path);
-        write(&ground, &format!("{name}/file"), name.as_bytes());
-        let linked = ground.path().join("source").join(name);
-        fs::hard_link(linked.join("file"), linked.join("link")).expect("room");
-    }
-    let number = |path: PathBuf| fs::metadata(path).expect("it is there").ino();
-    let at_source = |name: &str| number(ground.path().join("source").join(name));
-    assert_eq!(at_source("a/file"), at_source("b/file"), "both count from the beginning");
-    let mounted = mount(&ground, PATIENT, PATIENT);
-    let at = |name: &str| number(mounted.path.join(name));
-    assert_ne!(at("a/file"), at("b/file"));
-    assert_ne!(at("a"), at("b"));
-    assert_eq!(at("a/file"), at("a/link"), "a hard link is one file");
-    for name in ["a", "b"] {
-        let read = fs::read(mounted.path.join(name).join("file")).expect("read");
-        assert_eq!(read, name.as_bytes());
-        let entry = fs::read_dir(mounted.path.join(name)).expect("listed");
-        let entry = entry.map(|entry| entry.expect("listed")).find(|it| it.file_name() == "file");
-        let listed = entry.expect("it is there").ino();
-        assert_eq!(listed, at(&format!("{name}/file")));
-    }
 }
 
 #[test]
