@@ -122,7 +122,7 @@ impl Scrub<'_> {
         // A file with copies takes what they do.
         let bytes = segment.amount();
         let take = || state.account.take(Class::Reserved, bytes, state.capacity_bytes());
-        let taken = self.shared.take_with_garbage(take)
+        let taken = self.shared.take_with_garbage(tier, take)
             || self.shared.drop_copies_on(tier, bytes) && take();
         if !taken {
             let reason = "a copy is right, but the tier has no room for a new file";

@@ -296,7 +296,7 @@ impl Job<'_> {
             let kept = tier.account.taken().saturating_sub(tier.account.bytes(Class::Copy));
             kept.saturating_add(bytes) <= limit
         };
-        let taken = self.shared.take_with_garbage(take)
+        let taken = self.shared.take_with_garbage(self.to(), take)
             || can_fit() && self.shared.drop_copies_on(self.to(), bytes) && take();
         if !taken {
             return Err(stop(Outcome::NoSpace));
