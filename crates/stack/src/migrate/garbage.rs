@@ -2,10 +2,12 @@
 //! Deletes superseded files, and then their rows of the catalog.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use terrace_core::{Error, ErrorKind, Result, TierIndex};
 
-use crate::catalog::map::Write;
+use crate::catalog::map::{GarbageRow, Write};
+use crate::memory::site::Site;
 use crate::migrate::retention::End;
 use crate::shared::Shared;
 use crate::shared::drops::{Drop, Drops, RETRY, RETRY_SERVICE, Waiting, Which};
@@ -155,6 +157,18 @@ impl Shared {
             self.free_garbage(tier);
             take()
         }
+    }
+
+    /// Deletes a file that no record names and no operation uses, and that is accounted as garbage. One
+    /// that cannot be deleted now gets a row, for which the next opening deletes it.
+    pub(crate) fn delete_unnamed(&self, site: Arc<Site>, row: GarbageRow) {
+        if crate::missing_is_gone(self.backend(&site).delete(&site.key)).is_ok() {
+            self.tier(row.place.tier).account.free(Class::Garbage, row.bytes);
+            return;
+        }
+        // Where the commit fails, the next opening compares the media with the catalog.
+        let _ = self.catalog.commit(&[Write::Garbage(row.clone())]);
+        self.drops.add(vec![Drop { site, row }]);
     }
 }
 

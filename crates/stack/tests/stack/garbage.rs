@@ -2,13 +2,13 @@
 //! Superseded files whose deletion fails, or takes long.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::hooked::{Call, Control, Moment, Verdict};
 use crate::common::world::{
-    LONG, ROOMY, World, assert_sound, bounded, cutting, eventually, key, migrate, put,
+    LONG, ROOMY, World, assert_sound, bounded, cutting, eventually, key, migrate, outcome_of, put,
 };
-use terrace_core::{Backend, ErrorKind, Key, Persistency, TierIndex};
+use terrace_core::{Backend, ErrorKind, Key, Object, ObjectExt, Open, Persistency, TierIndex};
 use terrace_stack::{MoveKind, Stack};
 use terrace_testkit::ManualClock;
 
@@ -108,5 +108,33 @@ fn a_close_gives_a_dead_service_up() {
     world.tier(1).heal();
     let stack = world.open();
     eventually("the next opening deletes them", || files(&world) == 0);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn an_abandoned_upload_is_deleted_after_a_restart() {
+    let world = World::two().whole("slow");
+    let stack = world.create();
+    let name = key("hot");
+    put(&stack, &name, &[1; 50_000]);
+    let object: Arc<dyn Object> = stack.open(&name, &Open::write()).expect("opens").into();
+    // Between the upload and the switch.
+    let (writer, has_written) = (Arc::clone(&object), AtomicBool::new(false));
+    world.tier(1).on(move |moment| {
+        let is_sync = moment.call == Call::Sync && !moment.is_done;
+        if is_sync && !has_written.swap(true, Ordering::SeqCst) {
+            writer.write(7, b"while it moves").expect("written");
+        }
+        if is_delete(moment) { Verdict::Fail(ErrorKind::Io) } else { Verdict::Go }
+    });
+    let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+    let report = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(outcome_of(&report), "hot-write", "{report:?}");
+    drop(object);
+    stack.close().expect("closes");
+    world.tier(1).heal();
+    assert_eq!(files(&world), 1);
+    let stack = world.open();
+    eventually("the next opening deletes it", || files(&world) == 0);
     assert_sound(&world, &stack);
 }
