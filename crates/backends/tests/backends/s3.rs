@@ -141,17 +141,7 @@ fn each_operation_takes_the_documented_requests() {
     assert!((10..=16).contains(&gets), "{gets} requests for 41 MiB from front to back");
     backend.stat(&key("small")).expect("there");
     assert_eq!(scene.counts(), [("GET", 1), ("HEAD", 1)]);
-    let identity = Identity {
-        store_id: 7,
-        object_id: 1,
-        segment: 0,
-        start_bytes: 0,
-        generation: 2,
-        epoch: 1,
-        role: Role::Copy,
-        key: key("x"),
-        label: None,
-    };
+    let identity = identity(2);
     backend.set_identity(&key("small"), &identity).expect("set");
     assert_eq!(scene.counts(), [("PUT", 1)], "it was looked at just now");
     backend.set_identity(&key("small"), &identity).expect("set");
@@ -476,4 +466,71 @@ fn only_what_is_the_tiers_is_cleared() {
     assert!(!scene.backend.is_empty().expect("asked"));
     scene.backend.clear().expect("cleared");
     assert_eq!(scene.server.names(), ["tiers/one/mine", "tiers/two/o/seg/one"]);
+}
+
+fn identity(generation: u64) -> Identity {
+    Identity {
+        store_id: 7,
+        object_id: 1,
+        segment: 0,
+        start_bytes: 0,
+        generation,
+        epoch: 1,
+        role: Role::Copy,
+        key: key("x"),
+        label: None,
+    }
+}
+
+/// Makes a call that fails, of which the service carries out a `PUT` when it is released.
+fn late<T: Send>(scene: &Scene, call: impl Fn() -> Result<T> + Send) {
+    scene.fault("PUT", 1, S3Fault::Hold);
+    scene.fault("PUT", 1, S3Fault::Refuse(403, "AccessDenied"));
+    std::thread::scope(|scope| {
+        let called = scope.spawn(call);
+        scene.server.wait_held();
+        scene.server.disconnect();
+        let ended = called.join().expect("no panic");
+        assert!(ended.is_err(), "the second try is refused");
+    });
+    scene.server.heal();
+}
+
+#[test]
+fn a_late_write_of_attributes_does_not_undo_a_later_one() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let (backend, server) = (&scene.backend, &scene.server);
+    let another = || S3::open(&scene.settings, u64::MAX, true).expect("opened");
+    make(backend, "one", b"bytes").expect("made");
+    // The first change makes an object, the second one replaces that.
+    for generation in 1..3 {
+        late(&scene, || backend.set_identity(&key("one"), &identity(100)));
+        backend.set_identity(&key("one"), &identity(generation)).expect("set");
+        server.release();
+        let found = another().identity(&key("one")).expect("there");
+        assert_eq!(found, Some(identity(generation)));
+    }
+    let object = backend.open(&key("one"), &how(Create::Never)).expect("there");
+    late(&scene, || object.set_modified(1));
+    object.set_modified(2).expect("set");
+    server.release();
+    assert_eq!(another().stat(&key("one")).expect("there").modified_ns, 2);
+    late(&scene, || backend.set_identity(&key("one"), &identity(100)));
+    backend.delete(&key("one")).expect("deleted");
+    server.release();
+    assert_eq!(server.names(), [""; 0], "nothing is left of it");
+}
+
+#[test]
+fn a_change_of_attributes_whose_answer_is_lost_is_made_once() {
+    let scene = Scene::new(Duration::from_secs(20));
+    let backend = &scene.backend;
+    make(backend, "one", b"bytes").expect("made");
+    for generation in 1..4 {
+        scene.fault("PUT", 1, S3Fault::LoseAnswer);
+        backend.set_identity(&key("one"), &identity(generation)).expect("set");
+        assert_eq!(scene.server.heal(), 0, "the fault was met");
+        let found = backend.identity(&key("one")).expect("there");
+        assert_eq!(found, Some(identity(generation)));
+    }
 }

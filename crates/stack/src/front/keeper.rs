@@ -14,6 +14,7 @@ use crate::recover::superblock::{self, Stage};
 use crate::room::quota;
 use crate::runner;
 use crate::shared::Shared;
+use crate::shared::drops::Which;
 
 /// How often the keeper looks after the watchdog and the utilisation.
 const TICK: Duration = Duration::from_millis(50);
@@ -53,7 +54,7 @@ pub(crate) fn start(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     }
     spawn(shared, threads, "terrace-dropper", |shared, _| {
         shared.drops.wait();
-        shared.drops.run(shared);
+        shared.drops.run_due(shared);
     })?;
     if shared.is_bare {
         return Ok(());
@@ -249,9 +250,15 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     shared.flush()?;
     shared.sync_all()?;
     shared.failpoints.hit("close.synced")?;
+    // What a service has not deleted by then is deleted by the next opening.
+    let end_ns = shared.clock.now_ns() + STOP_TIME_MAX.as_nanos() as u64;
+    let is_late = || shared.clock.now_ns() >= end_ns;
     for _ in 0..LAST_DROPS_MAX {
-        shared.drops.run(shared);
-        if shared.drops.count() == 0 {
+        for (tier, state) in shared.tiers.indexed() {
+            let which = if state.is_whole() { Which::Due(&is_late) } else { Which::All };
+            shared.drops.run_on(shared, tier, which);
+        }
+        if shared.drops.count() == 0 || is_late() {
             break;
         }
         shared.clock.sleep(Duration::from_millis(5));

@@ -9,6 +9,7 @@ use crate::catalog::map::GarbageRow;
 use crate::recover::doubt;
 use crate::recover::superblock::free_superblock;
 use crate::shared::Shared;
+use crate::shared::drops::Which;
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
 
@@ -71,7 +72,7 @@ fn check_empty(shared: &Shared, tier: TierIndex, state: &TierState) -> Result<()
         return Err(Error::new(ErrorKind::Busy, OPERATION)
             .because("a migration to it or from it does not end"));
     }
-    shared.drops.run(shared);
+    shared.drops.run_on(shared, tier, Which::All);
     let mut objects = 0_u64;
     shared.catalog.for_each(&mut |_, record| {
         // One that cannot be read may name any tier.

@@ -559,13 +559,17 @@ impl Shared {
         let first = self.tier(wanted);
         let critical = first.critical_bytes();
         let garbage = first.account.bytes(Class::Garbage);
-        if !below(&wanted, critical) && below(&wanted, critical.saturating_add(garbage)) {
-            self.free_garbage();
+        if first.takes_writes()
+            && !below(&wanted, critical)
+            && below(&wanted, critical.saturating_add(garbage))
+        {
+            self.free_garbage(wanted);
         }
         let roomy = able.clone().filter(|tier| below(tier, self.tier(*tier).critical_bytes()));
         let tight = able.clone().filter(|tier| below(tier, self.tier(*tier).capacity_bytes()));
         // Where not even the hint fits anywhere, a smaller object may still.
         let any = able
+            .clone()
             .filter(|tier| self.tier(*tier).account.taken() < self.tier(*tier).capacity_bytes());
         let mut refused = None;
         let mut is_last = false;
@@ -581,7 +585,7 @@ impl Shared {
             if is_last {
                 break;
             }
-            self.free_garbage();
+            able.clone().for_each(|tier| self.free_garbage(tier));
             is_last = true;
         }
         Err(refused.unwrap_or_else(|| {

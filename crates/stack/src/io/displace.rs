@@ -66,7 +66,7 @@ impl Shared {
         }
         if freed_bytes > 0 {
             // The files that they left go now, not when the dropper comes round.
-            self.free_garbage();
+            self.free_garbage(tier);
         }
         Ok(freed_bytes > 0)
     }

@@ -16,7 +16,7 @@ use crate::memory::guard::Closed;
 use crate::memory::site::Site;
 use crate::memory::sparse::{self, Purpose, Wanted};
 use crate::shared::Shared;
-use crate::shared::drops::Drop as Superseded;
+use crate::shared::drops::{Drop as Superseded, Which};
 use crate::shared::promises;
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
@@ -128,7 +128,7 @@ impl Shared {
             }
             if !freed_garbage {
                 freed_garbage = true;
-                self.free_garbage();
+                self.free_garbage_for_writes(index);
                 continue;
             }
             if dropped_copies || !self.drop_copies_on(index, need) {
@@ -170,7 +170,7 @@ impl Shared {
             }
         }
         // Their files go now, not when the dropper comes round.
-        self.drops.run(self);
+        self.drops.run_on(self, tier, Which::All);
         freed > 0
     }
 

@@ -1,113 +1,174 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Deletes superseded files, and then their rows of the catalog.
 
-use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::cell::Cell;
+use std::sync::Arc;
 
-use terrace_core::Result;
+use terrace_core::{Error, ErrorKind, Result, TierIndex};
 
-use crate::catalog::map::Write;
+use crate::catalog::map::{GarbageRow, Write};
+use crate::memory::site::Site;
 use crate::migrate::retention::End;
 use crate::shared::Shared;
-use crate::shared::drops::{Drop, Drops};
+use crate::shared::drops::{Drop, Drops, RETRY, RETRY_SERVICE, Waiting, Which};
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
+use crate::tiers::retry::Retry;
 
 /// Files whose rows are removed from the catalog together.
 const BATCH: usize = 64;
 
+/// Failures of one file before the log names it.
+const FAILURES_LOGGED: u32 = 5;
+
 impl Drops {
-    /// Deletes what can be deleted; returns how many files went.
-    pub(crate) fn run(&self, shared: &Shared) -> usize {
-        let _running = crate::lock(&self.running);
-        let mut all: Vec<Drop> = std::mem::take(&mut *crate::lock(&self.waiting));
-        let mut left = Vec::new();
-        let mut gone = 0;
+    /// Deletes what waits on all tiers, those of services last.
+    pub(crate) fn run(&self, shared: &Shared, which: Which<'_>) {
+        let mut tiers: Vec<_> = shared.tiers.indexed().collect();
+        tiers.sort_by_key(|(_, state)| state.is_whole());
+        tiers.into_iter().for_each(|(tier, _)| self.run_on(shared, tier, which));
+    }
+
+    /// Deletes in the background what is due, and notes when to look again.
+    pub(crate) fn run_due(&self, shared: &Shared) {
+        // Some of those of services at a time: what is added to other tiers comes in between.
+        let tries = Cell::new(0);
+        let stops = || self.is_over() || tries.replace(tries.get() + 1) >= BATCH;
+        self.run(shared, Which::Due(&stops));
+        let now_ns = shared.clock.now_ns();
+        let service_ns = |tier: &TierState| crate::lock(&tier.deleting).left_ns(now_ns);
+        let services_ns: Vec<_> = shared.tiers.iter().map(service_ns).collect();
+        self.note_pause(now_ns, &services_ns);
+    }
+
+    /// Deletes what waits on a tier. One thread at a time does, so that this returns only when what it
+    /// saw was tried; other tiers are not waited for.
+    pub(crate) fn run_on(&self, shared: &Shared, tier: TierIndex, which: Which<'_>) {
+        let state = shared.tier(tier);
+        let mut service = crate::lock(&state.deleting);
+        let now_ns = shared.clock.now_ns();
+        let due_ns = matches!(which, Which::Due(_)).then_some(now_ns);
+        if due_ns.is_some() && service.left_ns(now_ns) > 0 {
+            return;
+        }
+        let mut all = self.take(tier, due_ns);
+        if all.is_empty() {
+            return;
+        }
         // The commits that made these garbage must be durable first: a catalog that forgot one
         // would still name the file.
-        if !all.is_empty()
-            && shared
-                .catalog
-                .wait_all()
-                .and_then(|()| shared.failpoints.hit("drop.durable"))
-                .is_err()
-        {
-            left.append(&mut all);
+        let durable = shared.catalog.wait_all();
+        if durable.and_then(|()| shared.failpoints.hit("drop.durable")).is_err() {
+            return self.put(all);
         }
         // Another machine may begin with the log as it is, and with files that it still names.
-        let is_shared = |drop: &Drop| shared.tier(drop.site.place.tier).is_shared();
-        if all.iter().any(is_shared) && shared.wait_far_all().is_err() {
-            let (kept, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_shared);
-            left.extend(kept);
-            all = rest;
+        if state.is_shared() && shared.wait_far_all().is_err() {
+            service.fail(shared.clock.now_ns(), RETRY_SERVICE);
+            return self.put(all);
         }
-        // Those of services last: what is waited for then are files of their own kind.
-        all.sort_by_key(|drop| shared.tier(drop.site.place.tier).is_whole());
-        let mut failed = HashSet::new();
+        // What failed before comes last: it delays no other file.
+        all.sort_by_key(|file| file.retry.failures);
+        let mut left = Vec::new();
+        let mut is_stopped = false;
         let mut all = all.into_iter();
         while all.len() > 0 {
             let mut deleted = Vec::new();
-            for drop in all.by_ref().take(BATCH) {
-                if shared.tier(drop.site.place.tier).offline.is_some() {
+            for mut file in all.by_ref().take(BATCH) {
+                if state.offline.is_some() {
                     // Its row stays until the tier is back.
                     continue;
                 }
+                is_stopped |= matches!(which, Which::Due(stops) if state.is_whole() && stops());
                 // Ours is the only reference: no location names it and no operation uses it.
-                let tier = drop.site.place.tier;
-                if failed.contains(&tier) || !drop.site.is_unused() {
-                    left.push(drop);
+                if is_stopped || !file.drop.site.is_unused() {
+                    left.push(file);
                     continue;
                 }
-                match shared.end_file(&drop) {
-                    Ok(Some(end)) => deleted.push((drop, end)),
+                match shared.end_file(&file.drop) {
+                    Ok(Some(end)) => {
+                        *service = Retry::default();
+                        deleted.push((file.drop, end));
+                    }
                     // Its row stays.
                     Ok(None) => {}
-                    Err(_) => {
+                    Err(error) => {
+                        let now_ns = shared.clock.now_ns();
                         // A service that does not answer is waited for once, not for each of its files.
-                        if shared.tier(tier).is_whole() {
-                            failed.insert(tier);
+                        if state.is_whole() && is_of_service(&error) {
+                            service.fail(now_ns, RETRY_SERVICE);
+                            is_stopped = true;
                         }
-                        left.push(drop);
+                        note_failure(&mut file, state, &error, now_ns);
+                        left.push(file);
                     }
                 }
             }
-            gone += deleted.len();
             if forget(shared, &deleted).is_err() {
                 // The rows of the others could not be removed either.
                 left.extend(all);
                 break;
             }
         }
-        if !left.is_empty() {
-            let mut waiting = crate::lock(&self.waiting);
-            self.has_failed.store(true, Ordering::Relaxed);
-            waiting.extend(left);
-            drop(waiting);
-            // A thread that came to wait meanwhile has found nothing.
-            self.added.notify_all();
-        } else {
-            self.has_failed.store(false, Ordering::Relaxed);
-        }
-        gone
+        // A thread that came to wait meanwhile has found nothing.
+        self.put(left);
+    }
+}
+
+/// Whether a failed deletion may be due to the service, and not to the one file.
+fn is_of_service(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Unreachable { .. })
+}
+
+/// Has a file that could not be deleted pause.
+fn note_failure(file: &mut Waiting, tier: &TierState, error: &Error, now_ns: u64) {
+    file.retry.fail(now_ns, RETRY);
+    if file.retry.failures == FAILURES_LOGGED {
+        tracing::warn!(
+            file = %file.drop.site.key,
+            tier = tier.name,
+            error = error.chain(),
+            "a superseded file cannot be deleted and takes room on its tier; the store tries again"
+        );
     }
 }
 
 impl Shared {
-    /// Deletes now what waits for it, where a tier's room is still taken by it. A caller that lacks
+    /// Deletes now what waits for it on a tier, where its room is still taken by it. A caller that lacks
     /// room looks again in any case: another thread may have deleted it meanwhile.
-    pub(crate) fn free_garbage(&self) {
-        let takes_room = |tier: &TierState| tier.account.bytes(Class::Garbage) > 0;
-        if self.tiers.present().any(takes_room) {
-            self.drops.run(self);
+    pub(crate) fn free_garbage(&self, tier: TierIndex) {
+        if self.tier(tier).account.bytes(Class::Garbage) > 0 {
+            self.drops.run_on(self, tier, Which::All);
         }
     }
 
-    /// Whether `take` gets its room, which may still be taken by what is deleted.
-    pub(crate) fn take_with_garbage(&self, take: impl Fn() -> bool) -> bool {
+    /// The same for a write to a tier, on all tiers to which it may go on where that one is full: none is a
+    /// service.
+    pub(crate) fn free_garbage_for_writes(&self, tier: TierIndex) {
+        for (other, state) in self.tiers.indexed() {
+            if other == tier || state.takes_writes() {
+                self.free_garbage(other);
+            }
+        }
+    }
+
+    /// Whether `take` gets its room on a tier, which may still be taken by what is deleted.
+    pub(crate) fn take_with_garbage(&self, tier: TierIndex, take: impl Fn() -> bool) -> bool {
         take() || {
-            self.free_garbage();
+            self.free_garbage(tier);
             take()
         }
+    }
+
+    /// Deletes a file that no record names and no operation uses, and that is accounted as garbage. One
+    /// that cannot be deleted now gets a row, for which the next opening deletes it.
+    pub(crate) fn delete_unnamed(&self, site: Arc<Site>, row: GarbageRow) {
+        if crate::missing_is_gone(self.backend(&site).delete(&site.key)).is_ok() {
+            self.tier(row.place.tier).account.free(Class::Garbage, row.bytes);
+            return;
+        }
+        // Where the commit fails, the next opening compares the media with the catalog.
+        let _ = self.catalog.commit(&[Write::Garbage(row.clone())]);
+        self.drops.add(vec![Drop { site, row }]);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::catalog::versions::{
 };
 use crate::memory::site::Site;
 use crate::shared::Shared;
-use crate::shared::drops::Drop;
+use crate::shared::drops::{Drop, Which};
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
 use crate::{is_damage, missing_is_gone};
@@ -313,7 +313,7 @@ impl Shared {
     /// Deletes everything that a tier keeps, which is to be removed.
     pub(crate) fn purge_kept(&self, tier: TierIndex) -> Result<()> {
         self.end_files(usize::MAX, &|row| row.place.tier == tier)?;
-        self.drops.run(self);
+        self.drops.run_on(self, tier, Which::All);
         let account = &self.tier(tier).account;
         let left_bytes = account.bytes(Class::Kept) + account.bytes(Class::Garbage);
         if left_bytes > 0 {

@@ -19,6 +19,7 @@ use crate::memory::marks;
 use crate::recover::doubt;
 use crate::report::{CheckReport, Problem};
 use crate::shared::Shared;
+use crate::shared::drops::Which;
 use crate::shared::promises::{self, PromiseRow};
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
@@ -56,7 +57,7 @@ pub(crate) fn run(
     if shared.check_writable("check").is_ok() {
         shared.look_after_held(true);
         shared.flush()?;
-        shared.drops.run(shared);
+        shared.drops.run(shared, Which::All);
     }
     let changes = (shared.mover.submitted(), shared.catalog.last_commit());
     let promises = match shared.settings.access {

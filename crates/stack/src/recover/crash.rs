@@ -193,9 +193,13 @@ pub(crate) fn collect_garbage(shared: &Shared) -> Result<()> {
             tier.account.found(Class::Garbage, row.bytes);
             continue;
         }
-        let row = match tier.backend.stat(&name(&row)) {
-            Ok(stat) => GarbageRow { bytes: tier.media_bytes(&stat), ..row },
-            Err(_) => GarbageRow { bytes: 0, ..row },
+        let row = match tier.is_whole() {
+            // It does not change, and an opening does not wait for a request for each file.
+            true => row,
+            false => match tier.backend.stat(&name(&row)) {
+                Ok(stat) => GarbageRow { bytes: tier.media_bytes(&stat), ..row },
+                Err(_) => GarbageRow { bytes: 0, ..row },
+            },
         };
         tier.account.found(Class::Garbage, row.bytes);
         drops.push(Superseded { site: Site::new(row.place, row.object_id, row.segment), row });

@@ -14,6 +14,7 @@ use terrace_core::{
 use crate::memory::entry::Segment;
 use crate::tiers::account::{Account, Class};
 use crate::tiers::parts::{PathOf, Tier};
+use crate::tiers::retry::Retry;
 use crate::watch::ledger::Ledger;
 
 /// Whether objects are cut into segments because of the largest object of a tier. A bound above 1 TiB is none in
@@ -41,6 +42,8 @@ pub(crate) struct TierState {
     pub(crate) utilisation_permille: AtomicU64,
     /// What can be held, once it was asked for.
     pub(crate) holding: OnceLock<Holding>,
+    /// Held by the thread that deletes superseded files there; when a service that did not answer is asked again.
+    pub(crate) deleting: Mutex<Retry>,
     is_draining: AtomicBool,
     is_retired: AtomicBool,
 }
@@ -83,6 +86,7 @@ impl TierState {
             ledger: Ledger::default(),
             utilisation_permille: AtomicU64::new(0),
             holding: OnceLock::new(),
+            deleting: Mutex::default(),
             is_draining: AtomicBool::new(is_draining),
             is_retired: AtomicBool::new(false),
         }

@@ -17,6 +17,7 @@ mod degraded;
 mod doubt;
 mod formats;
 mod frugal;
+mod garbage;
 mod held;
 mod hold_races;
 mod holes;

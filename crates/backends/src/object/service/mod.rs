@@ -43,8 +43,8 @@ const PAGE_NAMES: usize = 1000;
 /// `set_identity` takes them.
 const REMEMBERED_MAX: usize = 256;
 
-/// Tries to write the superblock: a conditional write is not repeated by the client.
-const SUPERBLOCK_TRIES_MAX: u32 = 4;
+/// Tries to write the superblock, or attributes: a conditional write is not repeated by the client.
+const CONDITIONAL_TRIES_MAX: u32 = 4;
 
 /// Where a service is, and how it is reached.
 pub(crate) trait Settings {
@@ -66,9 +66,17 @@ struct Shared {
     readahead: Readahead,
     clock: SystemClock,
     /// Attributes that were found just now.
-    remembered: Mutex<HashMap<Key, Record>>,
+    remembered: Mutex<HashMap<Key, Known>>,
     /// The superblock as it was read or written last; `None` before.
     superblock: Mutex<Option<Condition>>,
+}
+
+/// The attributes of an object, and what a change of them expects to find.
+#[derive(Clone)]
+struct Known {
+    record: Record,
+    /// The object that holds them once they were changed.
+    condition: Condition,
 }
 
 #[allow(private_bounds)]
@@ -165,8 +173,9 @@ impl<S> ServiceTier<S> {
         if how.access == Access::Write {
             self.check_writable("open an object for writing")?;
         }
-        let (size_bytes, record) = self.shared.look("open an object", key)?;
-        self.shared.remember(key, &record);
+        let (size_bytes, known) = self.shared.look("open an object", key)?;
+        let record = known.record.clone();
+        self.shared.remember(key, known);
         let path = names::path(&self.shared.service.root, names::OBJECTS, key)?;
         Ok(self.handle(key, path, how.access, State::There { size_bytes, record }))
     }
@@ -190,16 +199,16 @@ impl<S> ServiceTier<S> {
 
 impl Shared {
     /// Caches attributes for the request that follows.
-    fn remember(&self, key: &Key, record: &Record) {
+    fn remember(&self, key: &Key, known: Known) {
         let mut remembered = lock(&self.remembered);
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
         }
-        remembered.insert(key.clone(), record.clone());
+        remembered.insert(key.clone(), known);
     }
 
     /// Size and attributes of an object.
-    fn look(&self, operation: &'static str, key: &Key) -> Result<(u64, Record)> {
+    fn look(&self, operation: &'static str, key: &Key) -> Result<(u64, Known)> {
         let service = &self.service;
         let path = names::path(&service.root, names::OBJECTS, key)?;
         let attributes = names::path(&service.root, names::ATTRIBUTES, key)?;
@@ -209,28 +218,71 @@ impl Shared {
                 .with("key", key)
                 .with("target", &service.target)
         })?;
-        let record = match (changed, head.record) {
-            (Some(changed), _) => Record::decode(&changed),
-            (None, Some(text)) => Record::from_text(&text),
+        let (record, condition) = match (changed, head.record) {
+            (Some((changed, tag)), _) => (Record::decode(&changed), Condition::Tag(tag)),
+            (None, Some(text)) => (Record::from_text(&text), Condition::Missing),
             // Not ours; `fsck` says so.
-            (None, None) => Ok(Record {
-                created_ns: head.modified_ns,
-                modified_ns: head.modified_ns,
-                identity: None,
-            }),
+            (None, None) => (
+                Ok(Record {
+                    created_ns: head.modified_ns,
+                    modified_ns: head.modified_ns,
+                    identity: None,
+                }),
+                Condition::Missing,
+            ),
         };
         let record =
             record.map_err(|error| error.with("key", key).with("target", &service.target))?;
-        Ok((head.size_bytes, record))
+        Ok((head.size_bytes, Known { record, condition }))
     }
 
-    /// Replaces the attributes of an object.
-    fn replace_record(&self, operation: &'static str, key: &Key, record: &Record) -> Result<()> {
+    /// Replaces the attributes of an object by what `change` makes of them: those that are `known`, else
+    /// those that it has now. Each write names what it replaces, so that one which the service carries out
+    /// after a later one changes nothing.
+    fn change_record(
+        &self,
+        operation: &'static str,
+        key: &Key,
+        mut known: Option<Known>,
+        change: impl Fn(&mut Record),
+    ) -> Result<Record> {
         let path = names::path(&self.service.root, names::ATTRIBUTES, key)?;
         lock(&self.remembered).remove(key);
-        self.service
-            .put(operation, &path, Bytes::from(record.encode()), None)
-            .map_err(|error| error.with("key", key))
+        let end_ns = self.clock.now_ns() + self.service.deadline.as_nanos() as u64;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let known = match known.take() {
+                Some(known) => known,
+                None => self.look(operation, key)?.1,
+            };
+            let mut next = known.record.clone();
+            change(&mut next);
+            // An earlier try may have been carried out without an answer.
+            if tries > 1 && next == known.record {
+                return Ok(next);
+            }
+            let bytes = Bytes::from(next.encode());
+            let is_last = tries >= CONDITIONAL_TRIES_MAX;
+            match self.service.put_if(operation, &path, bytes, known.condition) {
+                Ok(Some(_)) => return Ok(next),
+                Ok(None) if !is_last => {}
+                Ok(None) => {
+                    return Err(Error::new(ErrorKind::Busy, operation)
+                        .because("another process changes the attributes of the object")
+                        .with("key", key)
+                        .with("target", &self.service.target));
+                }
+                Err(error)
+                    if is_last
+                        || error.kind() != ErrorKind::Io
+                        || self.clock.now_ns() >= end_ns =>
+                {
+                    return Err(error.with("key", key));
+                }
+                Err(_) => {}
+            }
+        }
     }
 }
 
@@ -265,10 +317,11 @@ impl<S> Backend for ServiceTier<S> {
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
-        let (size_bytes, record) = self.shared.look("stat an object", key)?;
+        let (size_bytes, known) = self.shared.look("stat an object", key)?;
+        let found = stat(size_bytes, &known.record);
         // A check of the length comes before a change of the identity.
-        self.shared.remember(key, &record);
-        Ok(stat(size_bytes, &record))
+        self.shared.remember(key, known);
+        Ok(found)
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
@@ -368,23 +421,20 @@ impl<S> Backend for ServiceTier<S> {
 
 impl<S> TierBackend for ServiceTier<S> {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
-        if let Some(record) = lock(&self.shared.remembered).remove(key) {
-            return Ok(record.identity);
-        }
-        let (_, record) = self.shared.look("read an identity", key)?;
-        Ok(record.identity)
+        let remembered = lock(&self.shared.remembered).remove(key);
+        let known = match remembered {
+            Some(known) => known,
+            None => self.shared.look("read an identity", key)?.1,
+        };
+        Ok(known.record.identity)
     }
 
     fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
         const OPERATION: &str = "set an identity";
         self.check_writable(OPERATION)?;
-        let remembered = lock(&self.shared.remembered).remove(key);
-        let record = match remembered {
-            Some(record) => record,
-            None => self.shared.look(OPERATION, key)?.1,
-        };
-        let next = Record { identity: Some(identity.clone()), ..record };
-        self.shared.replace_record(OPERATION, key, &next)
+        let known = lock(&self.shared.remembered).remove(key);
+        let change = |record: &mut Record| record.identity = Some(identity.clone());
+        self.shared.change_record(OPERATION, key, known, change).map(drop)
     }
 
     fn superblock(&self) -> Result<Option<Superblock>> {
@@ -433,7 +483,7 @@ impl<S> TierBackend for ServiceTier<S> {
                         )
                         .with("target", self.target()));
                 }
-                _ if tries < SUPERBLOCK_TRIES_MAX => {}
+                _ if tries < CONDITIONAL_TRIES_MAX => {}
                 _ => return written.map(drop),
             }
         };

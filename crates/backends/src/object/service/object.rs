@@ -203,11 +203,10 @@ impl Object for ServiceObject {
             State::Writing(upload) => upload.record.modified_ns = wall_ns,
             State::There { record, .. } if record.modified_ns == wall_ns => {}
             State::There { record, .. } => {
+                const OPERATION: &str = "set the time of an object";
                 // The identity may have been replaced since the object was opened.
-                let (_, known) = self.shared.look("set the time of an object", &self.key)?;
-                let next = Record { modified_ns: wall_ns, ..known };
-                self.shared.replace_record("set the time of an object", &self.key, &next)?;
-                *record = next;
+                let change = |known: &mut Record| known.modified_ns = wall_ns;
+                *record = self.shared.change_record(OPERATION, &self.key, None, change)?;
             }
             State::Failed => return self.failed("set the time of an object"),
         }

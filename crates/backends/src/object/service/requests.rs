@@ -121,7 +121,7 @@ impl Service {
         operation: &'static str,
         object: &Path,
         attributes: &Path,
-    ) -> Result<Option<(Head, Option<Bytes>)>> {
+    ) -> Result<Option<(Head, Option<Tagged>)>> {
         let changed = self.runtime().spawn(self.client.get(operation, attributes));
         let head = self.client.head(operation, object);
         let both = async move {
@@ -130,7 +130,7 @@ impl Service {
             // Of some services an answer without a body does not tell a missing object from a missing
             // bucket; the other one does.
             let changed = changed.map_err(|error| panicked(operation, &error))??;
-            Ok(head?.map(|head| (head, changed.map(|(bytes, _)| bytes))))
+            Ok(head?.map(|head| (head, changed)))
         };
         self.run(operation, both)
     }

@@ -122,7 +122,7 @@ impl Scrub<'_> {
         // A file with copies takes what they do.
         let bytes = segment.amount();
         let take = || state.account.take(Class::Reserved, bytes, state.capacity_bytes());
-        let taken = self.shared.take_with_garbage(take)
+        let taken = self.shared.take_with_garbage(tier, take)
             || self.shared.drop_copies_on(tier, bytes) && take();
         if !taken {
             let reason = "a copy is right, but the tier has no room for a new file";
@@ -160,11 +160,14 @@ impl Scrub<'_> {
         };
         drop(object);
         // One that was put in place may have been moved since. What was taken back is gone when that is
-        // durable: until then the catalog may name it. What stays is deleted by the next recovery.
+        // durable: until then the catalog may name it, and the next recovery deletes it.
         let is_over = !matches!(switched, Ok(Mended::Done));
         let is_free = || !shared.is_broken.load(Ordering::Acquire);
         if is_over && is_free() && shared.catalog.wait_all().is_ok() {
-            let _ = shared.backend(&site).delete(&site.key);
+            // Its room is that of the reservation.
+            let (object_id, segment) = (entry.object_id, segment.number);
+            let row = GarbageRow { object_id, segment, place: site.place, bytes: 0 };
+            shared.delete_unnamed(site, row);
         }
         switched
     }

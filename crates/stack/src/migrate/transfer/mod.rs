@@ -24,7 +24,6 @@ use crate::memory::entry::{Entry, Segment};
 use crate::memory::holds::HELD;
 use crate::memory::site::Site;
 use crate::shared::Shared;
-use crate::shared::drops::Drop as Superseded;
 use crate::shared::moves::{Move, MoveRequest, MoveWish};
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
@@ -296,7 +295,7 @@ impl Job<'_> {
             let kept = tier.account.taken().saturating_sub(tier.account.bytes(Class::Copy));
             kept.saturating_add(bytes) <= limit
         };
-        let taken = self.shared.take_with_garbage(take)
+        let taken = self.shared.take_with_garbage(self.to(), take)
             || can_fit() && self.shared.drop_copies_on(self.to(), bytes) && take();
         if !taken {
             return Err(stop(Outcome::NoSpace));
@@ -371,21 +370,19 @@ impl Job<'_> {
     /// file stays: the catalog may name it, and recovery decides.
     fn abandon(&self, target: Target<'_>, commit_tried: bool) {
         drop(target.object);
+        // It takes the room until it is gone.
         let account = &target.tier.account;
-        if !commit_tried && self.shared.backend(&target.site).delete(&target.site.key).is_ok() {
-            account.free(Class::Reserved, target.reserved_bytes);
+        account.turn(Class::Reserved, Class::Garbage, target.reserved_bytes);
+        if commit_tried {
             return;
         }
-        account.turn(Class::Reserved, Class::Garbage, target.reserved_bytes);
-        if !commit_tried {
-            let row = GarbageRow {
-                object_id: self.entry.object_id,
-                segment: self.segment.number,
-                place: target.site.place,
-                bytes: target.reserved_bytes,
-            };
-            self.shared.drops.add(vec![Superseded { site: target.site, row }]);
-        }
+        let row = GarbageRow {
+            object_id: self.entry.object_id,
+            segment: self.segment.number,
+            place: target.site.place,
+            bytes: target.reserved_bytes,
+        };
+        self.shared.delete_unnamed(target.site, row);
     }
 
     /// The second value of an error says whether a commit was tried.
