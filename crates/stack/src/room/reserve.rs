@@ -248,6 +248,8 @@ fn take_up_to(
         segment.room_bytes.store(room + more, Ordering::Release);
     }
     segment.promise(end_bytes);
+    // A dense one may have holes, which were not looked for beside the room of before.
+    segment.note_unsure();
     true
 }
 
