@@ -33,6 +33,10 @@ impl Shared {
         }
         self.check_open("write")?;
         let (primary, settling) = (Arc::clone(&location.primary), location.settling.clone());
+        if !location.copies.is_empty() {
+            // A copy of a primary that is gone has the only bytes: it goes for no write that fails then.
+            drop(primary.open(self.backend(&primary))?);
+        }
         let next = self.location(primary, Vec::new(), None, settling);
         if location.checksum.is_none() && location.copies.is_empty() {
             // The catalog knows of nothing that is to be taken back.

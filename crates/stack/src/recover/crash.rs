@@ -366,23 +366,17 @@ impl Recovery<'_> {
                 });
                 continue;
             }
-            if is_new_boot {
+            let (object_id, number) = (before.object_id, segment.number);
+            if is_new_boot && self.is_there(object_id, number, &segment.primary) {
                 // Writes that made a checksum void may have outlived the note of it.
                 if !self.shared.tier(segment.primary.tier).is_whole() {
                     segment.checksum = None;
                 }
-                // Which of two files kept its last bytes is not known; the primary decides.
+                // It has every byte that was synced. A copy may also have later ones, which it has lost: it decides.
                 let bytes = segment.amount();
-                for copy in segment.copies.drain(..) {
-                    garbage.push(GarbageRow {
-                        object_id: before.object_id,
-                        segment: segment.number,
-                        place: copy,
-                        bytes,
-                    });
-                }
+                let row = |place| GarbageRow { object_id, segment: number, place, bytes };
+                garbage.extend(segment.copies.drain(..).map(row));
             }
-            let (object_id, number) = (before.object_id, segment.number);
             segment
                 .copies
                 .retain(|copy| self.is_offline(copy) || self.is_there(object_id, number, copy));
@@ -400,7 +394,7 @@ impl Recovery<'_> {
                     self.removed.push((key, before));
                     return Ok(());
                 }
-                // Kept as it is: reading says what is missing, and nothing else is touched.
+                // Kept as it is, with its copies: reading says what is missing, and nothing else is touched.
                 None => self.damaged += 1,
             }
         }
