@@ -284,6 +284,9 @@ fn a_copy_outlives_power_and_its_primary() {
         assert_eq!(kinds(&stack), ["missing-file"]);
         assert_eq!(stack.explain(&name).expect("exists").segments[0].copies, ["slow"]);
         let object = stack.open(&name, &Open::write()).expect("opens");
+        let mut bytes = vec![0; WHOLE];
+        assert_eq!(object.read(0, &mut bytes).expect("reads the copy"), WHOLE);
+        assert!(bytes == [7; WHOLE]);
         object.write(0, b"new").expect_err("the file that is written to is gone");
         drop(object);
         migrate(&stack, &name, SLOW, MoveKind::Move);

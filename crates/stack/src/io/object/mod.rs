@@ -189,7 +189,7 @@ impl StackObject {
             Ok(count)
         };
         let mut result = read(site, buffers);
-        if result.is_err() && location.copies.len() > usize::from(location.best == 0) {
+        if result.is_err() && !location.copies.is_empty() {
             for other in location.sites().filter(|other| !Arc::ptr_eq(other, site)) {
                 result = read(other, buffers);
                 if result.is_ok() {
