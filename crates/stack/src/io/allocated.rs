@@ -33,7 +33,9 @@ impl Shared {
         let tier = self.tier(location.primary.place.tier);
         let is_known = !segment.is_unsure() || !location.copies.is_empty();
         let is_reading = self.settings.access == Access::Read;
-        if is_known || is_reading || !tier.takes_less() || !tier.is_online() {
+        // What a dense one is promised need not be on the medium: its holes show once that is filled or given back.
+        let is_promised = !segment.is_sparse() && segment.behind() > 0;
+        if is_known || is_promised || is_reading || !tier.takes_less() || !tier.is_online() {
             return;
         }
         let Ok(stat) = location.primary.stat(self.backend(&location.primary)) else { return };

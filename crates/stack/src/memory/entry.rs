@@ -45,8 +45,10 @@ pub(crate) struct Entry {
     is_draft: AtomicBool,
     /// Whether a length differs from the catalog's.
     pub(crate) is_dirty: AtomicBool,
-    /// Whether bytes were written that no sync has covered.
+    /// Whether bytes were written that no sync has covered, or begun to cover.
     pub(crate) is_unsynced: AtomicBool,
+    /// Syncs of it that go on.
+    syncs: AtomicU32,
     /// Whether the catalog has a row of what is promised to it; changes under `changes`.
     is_promised: AtomicBool,
     /// How many are about to promise it something.
@@ -354,6 +356,7 @@ impl Entry {
             is_draft: AtomicBool::new(record.is_draft),
             is_dirty: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
+            syncs: AtomicU32::new(0),
             is_promised: AtomicBool::new(false),
             promising: AtomicU32::new(0),
             is_promise_unnoted: AtomicBool::new(false),
@@ -519,6 +522,21 @@ impl Entry {
     pub(crate) fn mark_deleted(&self) {
         let first = Arc::clone(&self.segments.load()[0]);
         first.location.end_leases(|| self.is_deleted.store(true, Ordering::Release));
+    }
+
+    /// Runs a sync of it.
+    pub(crate) fn while_syncing<T>(&self, sync: impl FnOnce() -> T) -> T {
+        self.syncs.fetch_add(1, Ordering::AcqRel);
+        let result = sync();
+        self.syncs.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    /// Whether bytes were written that no sync that has ended covers.
+    pub(crate) fn may_be_unsynced(&self) -> bool {
+        let is_unsynced = || self.is_unsynced.load(Ordering::Acquire);
+        // Again behind the count: a sync that fails meanwhile sets it first.
+        is_unsynced() || self.syncs.load(Ordering::Acquire) > 0 || is_unsynced()
     }
 
     /// Whether anybody has it open.

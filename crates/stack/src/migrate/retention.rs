@@ -93,7 +93,8 @@ impl Shared {
             },
             false => drop.row.bytes,
         };
-        let since_ns = self.clock.wall_ns();
+        // Not before its version, though the clock may have been set back since: both end at the same time.
+        let since_ns = self.clock.wall_ns().max(row.since_ns);
         let row = KeptRow { state: KeptState::Kept, since_ns, bytes, ..row };
         self.write_marker(tier, drop, &row)?;
         self.failpoints.hit("keep.marked")?;

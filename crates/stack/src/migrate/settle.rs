@@ -33,6 +33,10 @@ impl Shared {
         }
         self.check_open("write")?;
         let (primary, settling) = (Arc::clone(&location.primary), location.settling.clone());
+        if !location.copies.is_empty() {
+            // A copy of a primary that is gone has the only bytes: it goes for no write that fails then.
+            drop(primary.open(self.backend(&primary))?);
+        }
         let next = self.location(primary, Vec::new(), None, settling);
         if location.checksum.is_none() && location.copies.is_empty() {
             // The catalog knows of nothing that is to be taken back.
@@ -241,8 +245,10 @@ impl Shared {
     /// Makes an object durable: bytes, directory and catalog, after settling a switch; at the level
     /// `shared` on the shared tier, too.
     pub(crate) fn sync_entry(&self, entry: &Arc<Entry>) -> Result<()> {
-        self.sync_here(entry)?;
-        self.share(entry).inspect_err(|_| entry.is_unsynced.store(true, Ordering::Release))
+        entry.while_syncing(|| {
+            self.sync_here(entry)?;
+            self.share(entry).inspect_err(|_| entry.is_unsynced.store(true, Ordering::Release))
+        })
     }
 
     /// The same on this machine only.
@@ -367,10 +373,11 @@ impl Shared {
 
     /// Makes everything durable that was acknowledged.
     pub(crate) fn sync_all(&self) -> Result<()> {
+        // What another call has begun to sync is durable when that ends.
+        let _syncing = crate::lock(&self.syncing);
         let mut unsynced = Vec::new();
         self.entries.for_each(|entry| {
-            let is_deleted = entry.is_deleted();
-            if entry.is_unsynced.load(Ordering::Acquire) && !is_deleted {
+            if entry.may_be_unsynced() && !entry.is_deleted() {
                 unsynced.push(Arc::clone(entry));
             }
         });

@@ -181,26 +181,23 @@ pub(crate) fn count_only(shared: &Shared) -> Result<()> {
     })
 }
 
-/// Hands the files that wait to be deleted to the dropper; accounts what is not yet accounted.
+/// Hands the files that wait to be deleted to the dropper; accounts what is not yet accounted. A service is not
+/// asked for each: its files do not change.
 pub(crate) fn collect_garbage(shared: &Shared) -> Result<()> {
     for tier in shared.tiers.iter() {
         tier.account.free(Class::Garbage, tier.account.bytes(Class::Garbage));
     }
     let mut drops = Vec::new();
-    for row in shared.retain_rows(shared.catalog.garbage()?)? {
+    for mut row in shared.retain_rows(shared.catalog.garbage()?)? {
         let tier = shared.tier(row.place.tier);
         if tier.offline.is_some() {
             tier.account.found(Class::Garbage, row.bytes);
             continue;
         }
-        let row = match tier.is_whole() {
-            // It does not change, and an opening does not wait for a request for each file.
-            true => row,
-            false => match tier.backend.stat(&name(&row)) {
-                Ok(stat) => GarbageRow { bytes: tier.media_bytes(&stat), ..row },
-                Err(_) => GarbageRow { bytes: 0, ..row },
-            },
-        };
+        if !tier.is_whole() {
+            let stat = tier.backend.stat(&name(&row));
+            row.bytes = stat.map_or(0, |stat| tier.media_bytes(&stat));
+        }
         tier.account.found(Class::Garbage, row.bytes);
         drops.push(Superseded { site: Site::new(row.place, row.object_id, row.segment), row });
     }
@@ -369,23 +366,17 @@ impl Recovery<'_> {
                 });
                 continue;
             }
-            if is_new_boot {
+            let (object_id, number) = (before.object_id, segment.number);
+            if is_new_boot && self.is_there(object_id, number, &segment.primary) {
                 // Writes that made a checksum void may have outlived the note of it.
                 if !self.shared.tier(segment.primary.tier).is_whole() {
                     segment.checksum = None;
                 }
-                // Which of two files kept its last bytes is not known; the primary decides.
+                // It has every byte that was synced. A copy may also have later ones, which it has lost: it decides.
                 let bytes = segment.amount();
-                for copy in segment.copies.drain(..) {
-                    garbage.push(GarbageRow {
-                        object_id: before.object_id,
-                        segment: segment.number,
-                        place: copy,
-                        bytes,
-                    });
-                }
+                let row = |place| GarbageRow { object_id, segment: number, place, bytes };
+                garbage.extend(segment.copies.drain(..).map(row));
             }
-            let (object_id, number) = (before.object_id, segment.number);
             segment
                 .copies
                 .retain(|copy| self.is_offline(copy) || self.is_there(object_id, number, copy));
@@ -403,18 +394,19 @@ impl Recovery<'_> {
                     self.removed.push((key, before));
                     return Ok(());
                 }
-                // Kept as it is: reading says what is missing, and nothing else is touched.
+                // Kept as it is, with its copies: reading says what is missing, and nothing else is touched.
                 None => self.damaged += 1,
             }
         }
         for segment in &record.segments {
-            for copy in &segment.copies {
+            // A service is not asked for each file: a copy there may stay marked as a primary.
+            let is_whole = |place: &Place| self.shared.tier(place.tier).is_whole();
+            for copy in segment.copies.iter().filter(|copy| was_switching || !is_whole(copy)) {
                 self.restore_identity(record.owner(&key), segment, copy, Role::Copy)?;
             }
             // After a loss of power the catalog may be older than the marks of moves back and forth
-            // between copies. A service keeps its marks, and is not asked for each file.
-            let is_whole = self.shared.tier(segment.primary.tier).is_whole();
-            if was_switching || is_new_boot && !is_whole {
+            // between copies.
+            if was_switching || is_new_boot && !is_whole(&segment.primary) {
                 let primary = &segment.primary;
                 self.restore_identity(record.owner(&key), segment, primary, Role::Primary)?;
             }

@@ -393,6 +393,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         far: std::sync::RwLock::default(),
         fenced: std::sync::OnceLock::new(),
         retained: std::sync::Mutex::default(),
+        syncing: std::sync::Mutex::default(),
         is_closing: AtomicBool::new(false),
         is_broken: AtomicBool::new(false),
         has_failed_sync: AtomicBool::new(false),

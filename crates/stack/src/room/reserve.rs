@@ -248,6 +248,8 @@ fn take_up_to(
         segment.room_bytes.store(room + more, Ordering::Release);
     }
     segment.promise(end_bytes);
+    // A dense one may have holes, which were not looked for beside the room of before.
+    segment.note_unsure();
     true
 }
 
@@ -266,7 +268,9 @@ fn change(
 
 /// Gives back what a file has behind its end. What cannot be given back now is with the next cut.
 pub(crate) fn give_back(shared: &Shared, site: &Site) {
-    if !shared.tier(site.place.tier).is_online() {
+    let tier = shared.tier(site.place.tier);
+    // A file that was made as a whole has none.
+    if !tier.is_online() || tier.is_whole() {
         return;
     }
     if let Err(error) = change(shared, site, |object, length| object.set_len(length)) {

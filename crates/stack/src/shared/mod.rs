@@ -119,6 +119,8 @@ pub(crate) struct Shared {
     pub(crate) fenced: OnceLock<String>,
     /// Superseded files with the bytes of the last sync at level `shared`, by object.
     pub(crate) retained: Mutex<HashMap<u64, Vec<drops::Drop>>>,
+    /// Held while everything is synced.
+    pub(crate) syncing: Mutex<()>,
     pub(crate) is_closing: AtomicBool,
     /// The catalog may say something else than memory: nothing may be written any more.
     pub(crate) is_broken: AtomicBool,

@@ -7,7 +7,8 @@ use crate::common::world::{
     LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, outcome_of, put,
 };
 use terrace_core::{
-    Access, Backend, BackendExt, End, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
+    Access, Backend, BackendExt, End, ErrorKind, Key, Object, ObjectExt, Open, Persistency,
+    Semantics, TierIndex,
 };
 use terrace_stack::report::{MoveReport, ScrubReport};
 use terrace_stack::{MoveKind, ScrubOptions, Stack};
@@ -27,6 +28,11 @@ fn scrub(stack: &Stack) -> ScrubReport {
 fn stored(stack: &Stack, name: &Key) -> Key {
     let segments = stack.explain(name).expect("exists").segments;
     Key::parse(&segments.last().expect("has some").stored_as).expect("legal")
+}
+
+fn open_new_durable(stack: &Stack, name: &Key) -> Box<dyn Object> {
+    let semantics = Semantics::at_level(Persistency::Storage);
+    stack.open(name, &Open::create_new().with_semantics(semantics)).expect("makes it")
 }
 
 /// Takes the tail from a file behind the stack's back.
@@ -255,6 +261,38 @@ fn reading_what_is_lost_fails_and_changes_nothing() {
             assert!(stack.read_all(&name).expect("reads") == [7; WHOLE]);
             assert_sound(&world, &stack);
         }
+    }
+}
+
+/// A loss of power drops copies, because primaries may have lost bytes; a primary that is gone takes none along.
+#[test]
+fn a_copy_outlives_power_and_its_primary() {
+    for world in [World::two(), World::two().whole("slow")] {
+        let stack = world.create();
+        let name = key("object");
+        let object = open_new_durable(&stack, &name);
+        object.write(0, &[7; WHOLE]).expect("writes");
+        drop(object);
+        migrate(&stack, &name, SLOW, MoveKind::Copy);
+        stack.sync_all().expect("syncs");
+        let file = stored(&stack, &name);
+        world.failpoints().freeze();
+        drop(stack);
+        world.lose_all_unsynced();
+        world.disk(0).open().delete(&file).expect("deletes");
+        let stack = world.open();
+        assert_eq!(kinds(&stack), ["missing-file"]);
+        assert_eq!(stack.explain(&name).expect("exists").segments[0].copies, ["slow"]);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        let mut bytes = vec![0; WHOLE];
+        assert_eq!(object.read(0, &mut bytes).expect("reads the copy"), WHOLE);
+        assert!(bytes == [7; WHOLE]);
+        object.write(0, b"new").expect_err("the file that is written to is gone");
+        drop(object);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        assert_eq!(kinds(&stack), Vec::<String>::new(), "the copy is the primary");
+        assert!(stack.read_all(&name).expect("reads") == [7; WHOLE]);
+        assert_sound(&world, &stack);
     }
 }
 

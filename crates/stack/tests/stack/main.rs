@@ -44,6 +44,7 @@ mod semantics;
 mod shadow;
 mod shared_level;
 mod stale;
+mod syncs;
 mod takeover;
 mod tiers;
 mod trace;

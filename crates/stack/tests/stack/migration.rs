@@ -10,7 +10,7 @@ use crate::common::world::{
     LONG, ROOMY, World, assert_sound, eventually, key, migrate, outcome_of, put,
 };
 use terrace_core::{
-    Backend, BackendExt, Clock, End, ErrorKind, Key, ObjectExt, Open, Outcome, Persistency,
+    Backend, BackendExt, Clock, End, ErrorKind, Key, Object, ObjectExt, Open, Outcome, Persistency,
     TierIndex,
 };
 use terrace_stack::report::MoveReport;
@@ -103,6 +103,39 @@ fn times_do_not_change_by_migration() {
     let object = stack.open(&name, &Open::write()).expect("opens");
     object.write(0, b"new").expect("writes");
     assert_ne!(stack.stat(&name).expect("is there").modified_ns, before.modified_ns);
+}
+
+/// Neither a time that is set nor room that is promised changes a byte: the copy stays, with a time of before.
+#[test]
+fn a_copy_that_becomes_the_primary_gets_its_times() {
+    type Change = fn(&dyn Object);
+    let set_time: Change = |object| object.set_modified(1_234_567_890).expect("set");
+    let promise: Change = |object| object.allocate(0..5000, End::Stays).expect("there is room");
+    for world in [World::two(), World::two().whole("slow")] {
+        let stack = world.create();
+        for (change, kind) in [(set_time, MoveKind::Move), (promise, MoveKind::Promote)] {
+            let name = key(&format!("{kind:?}"));
+            put(&stack, &name, &[7; 10_000]);
+            migrate(&stack, &name, SLOW, MoveKind::Copy);
+            let copied = stack.stat(&name).expect("is there");
+            change(&*stack.open(&name, &Open::write()).expect("opens"));
+            let before = stack.stat(&name).expect("is there");
+            assert_ne!(before.modified_ns, copied.modified_ns, "{kind:?}");
+            assert_eq!(place(&stack, &name), ("fast".into(), vec!["slow".to_string()]), "{kind:?}");
+            migrate(&stack, &name, SLOW, kind);
+            assert_eq!(place(&stack, &name).0, "slow", "{kind:?}");
+            let after = stack.stat(&name).expect("is there");
+            assert_eq!(after.modified_ns, before.modified_ns, "{kind:?}");
+        }
+        let name = key("back");
+        put(&stack, &name, &[7; 10_000]);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        migrate(&stack, &name, FAST, MoveKind::Copy);
+        set_time(&*stack.open(&name, &Open::write()).expect("opens"));
+        migrate(&stack, &name, FAST, MoveKind::Move);
+        assert_eq!(stack.stat(&name).expect("is there").modified_ns, 1_234_567_890);
+        assert_sound(&world, &stack);
+    }
 }
 
 #[test]

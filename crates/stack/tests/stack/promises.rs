@@ -234,6 +234,29 @@ fn a_device_without_room_for_a_hole_gives_back_what_is_behind_the_ends() {
     assert_sound(&world, &stack);
 }
 
+/// While a dense file has room behind its end it is not known which of its blocks are there.
+#[test]
+fn a_hole_before_promised_room_is_accounted_when_that_is_filled() {
+    for is_reopened in [false, true] {
+        let world = small(100_000, 100_000);
+        let mut stack = world.create();
+        let name = key("object");
+        let mut object = promised(&stack, &name, 20_000, 40_000);
+        object.punch(4096..8192).expect("punched");
+        if is_reopened {
+            drop(object);
+            stack.close().expect("closes");
+            drop(stack);
+            stack = world.open();
+            object = opened(&stack, &name);
+        }
+        object.write(20_000, &[2; 20_000]).expect("the room was promised");
+        drop(object);
+        assert_eq!(taken(&stack), [40_000 - 4096, 0], "reopened: {is_reopened}");
+        assert_sound(&world, &stack);
+    }
+}
+
 #[test]
 fn a_device_that_has_no_room_changes_nothing() {
     for (is_cut, end) in

@@ -3,7 +3,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::crashing::{Crash, Crashing};
@@ -14,8 +14,8 @@ use crate::common::world::{
 };
 use crate::whole::Bucket;
 use terrace_core::{
-    Backend, BackendExt, ErrorKind, Failpoints, Key, KvExt, ObjectExt, Open, Pair, Persistency,
-    Semantics, TierIndex, Watcher,
+    Backend, BackendExt, Clock, ErrorKind, Failpoints, Key, KvExt, ObjectExt, Open, Pair,
+    Persistency, Semantics, TierIndex, Watcher,
 };
 use terrace_stack::report::VersionReport;
 use terrace_stack::{
@@ -1004,6 +1004,58 @@ fn a_crash_at_the_end_of_the_time_leaves_nothing() {
             assert!(stack.read_all(&other).expect("reads") == data(2), "{place}");
         }
     }
+}
+
+/// A clock whose time of day an administrator sets back.
+#[derive(Debug, Default)]
+struct SetBack {
+    clock: ManualClock,
+    by_ns: AtomicU64,
+}
+
+impl Clock for SetBack {
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn wall_ns(&self) -> u64 {
+        self.clock.wall_ns() - self.by_ns.load(Ordering::SeqCst)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.clock.sleep(duration);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_ends_no_kept_file_early() {
+    let world = world();
+    let clock = Arc::new(SetBack::default());
+    let open = || world.open_with(|parts| parts.clock = clock.clone());
+    world.create_parts(|_| {});
+    let stack = open();
+    let name = key("object");
+    slow(&stack, &name, &data(1));
+    // A reader has the file until the clock is set.
+    let reader = stack.open(&name, &Open::read()).expect("opens");
+    reader.read(0, &mut [0]).expect("reads");
+    stack.delete(&name).expect("deleted");
+    clock.by_ns.store((3 * DAY).as_nanos() as u64, Ordering::SeqCst);
+    drop(reader);
+    settle(&stack);
+    let ended_ns = only(&stack, &name).ended_ns;
+    clock.clock.advance(WEEK + 2 * DAY);
+    assert!(clock.wall_ns() < ended_ns + WEEK.as_nanos() as u64, "its time is not over");
+    stack.close().expect("closes");
+    drop(stack);
+    // An opening looks for files whose time is over.
+    let stack = open();
+    settle(&stack);
+    assert_eq!(on_disk(&world, 1), (1, 1));
+    undelete(&stack, &name, None, &key("back")).expect("it is kept");
+    assert!(stack.read_all(&key("back")).expect("reads") == data(1));
+    clock.clock.advance(2 * DAY);
+    eventually("its time is over", || on_disk(&world, 1) == (0, 0));
 }
 
 /// A file has its marker and still a row of garbage, when its version ends at the next opening.

@@ -568,6 +568,46 @@ fn objects_go_to_a_bucket_and_come_back() {
     bucket.assert_sound(&stack, 0);
 }
 
+/// Neither of its copies, nor of what is to be deleted there.
+#[test]
+fn a_recovery_asks_a_bucket_for_no_single_file() {
+    let bucket = Bucket::new(Duration::from_secs(20));
+    let stack = bucket.create();
+    let names: Vec<_> = (0..5).map(|index| key(&format!("copied{index}"))).collect();
+    for name in &names {
+        put(&stack, name, &[7; 10_000]);
+        migrate(&stack, name, SLOW, MoveKind::Copy);
+    }
+    // Room behind an end, which a recovery takes anew.
+    let object = stack.open(&names[0], &Open::write()).expect("opens");
+    object.allocate(0..20_000, End::Stays).expect("there is room");
+    drop(object);
+    stack.sync_all().expect("synced");
+    bucket.sim.freeze();
+    drop(stack);
+    bucket.sim.crash_process();
+    bucket.server.counts();
+    let stack = bucket.open();
+    let listed = [("GET", 1), ("LIST", 1), ("LIST-UPLOADS", 1), ("PUT", 2)];
+    assert_eq!(bucket.server.counts().into_iter().collect::<Vec<_>>(), listed, "copies stay");
+    for name in &names {
+        assert_eq!(stack.explain(name).expect("there").segments[0].copies, ["slow"]);
+    }
+    bucket.assert_sound(&stack, 5);
+    stack.sync_all().expect("synced");
+    bucket.sim.freeze();
+    drop(stack);
+    bucket.sim.lose_all_unsynced();
+    bucket.server.counts();
+    let stack = bucket.open();
+    // They are deleted in the background.
+    eventually("the copies are gone", || stack.tiers()[1].garbage_bytes == 0);
+    let mut counts = bucket.server.counts();
+    assert!(counts.remove("DELETE").is_some(), "after a loss of power they go");
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), listed);
+    bucket.assert_sound(&stack, 0);
+}
+
 #[test]
 fn requests_of_each_step_are_as_documented() {
     let bucket = Bucket::new(Duration::from_secs(20));

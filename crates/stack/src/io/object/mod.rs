@@ -189,7 +189,7 @@ impl StackObject {
             Ok(count)
         };
         let mut result = read(site, buffers);
-        if result.is_err() && location.copies.len() > usize::from(location.best == 0) {
+        if result.is_err() && !location.copies.is_empty() {
             for other in location.sites().filter(|other| !Arc::ptr_eq(other, site)) {
                 result = read(other, buffers);
                 if result.is_ok() {
@@ -439,6 +439,14 @@ impl Object for StackObject {
             let location = segment.location.load();
             let handle = location.primary.open(self.shared.backend(&location.primary))?;
             handle.as_ref().expect("it was just opened").set_modified(wall_ns)?;
+            // One on a tier of whole objects gets it when it becomes the primary: it is a request there.
+            let is_whole = |copy: &Site| self.shared.tier(copy.place.tier).is_whole();
+            for copy in location.copies.iter().filter(|copy| !is_whole(copy)) {
+                // A copy that cannot be changed has an old time, and all its bytes.
+                if let Ok(file) = copy.open_once(self.shared.backend(copy)) {
+                    let _ = file.set_modified(wall_ns);
+                }
+            }
             drop(entered);
         }
         Ok(())

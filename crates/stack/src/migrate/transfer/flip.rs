@@ -24,10 +24,10 @@ impl Job<'_> {
         // A new generation: the highest complete primary is the right one. It is durable before
         // the catalog says so, and taken back when the switch does not happen.
         let site = copy.with_generation(self.shared.catalog.number()?);
-        self.announce(&site)?;
+        let copied_ns = self.announce(&site)?;
         self.shared.backend(&site).sync()?;
         self.shared.failpoints.hit("flip.identity")?;
-        let result = self.flip_to(&site);
+        let result = self.flip_to(&site, copied_ns);
         if result.is_ok() {
             self.shared.look_packed(self.entry, self.segment);
         } else {
@@ -37,19 +37,22 @@ impl Job<'_> {
         result
     }
 
-    /// Marks a copy as the coming primary, unless it has lost its end. Settling the switch before
-    /// marks its source as a copy, which may be the very same file, and must be over.
-    fn announce(&self, site: &Site) -> Result<()> {
+    /// Marks a copy as the coming primary, unless it has lost its end; returns its time of modification.
+    /// Settling the switch before marks its source as a copy, which may be the very same file, and must be
+    /// over.
+    fn announce(&self, site: &Site) -> Result<u64, Stop> {
         self.shared.settle(self.entry, self.segment)?;
         let _changes = crate::lock(&self.entry.changes);
         let location = self.segment.location.load_full();
         // As long as it is one the segment has no other length: a writer drops it first, for which
-        // it needs the lock. One that was dropped is found to be gone by the switch.
-        if location.copies.iter().any(|copy| copy.place.file == site.place.file) {
-            let found_bytes = site.stat(self.shared.backend(site))?.size_bytes;
-            self.shared.check_tail(OPERATION, site, found_bytes, self.segment.length())?;
+        // it needs the lock.
+        if !location.copies.iter().any(|copy| copy.place.file == site.place.file) {
+            return Err(self.copy_is_gone());
         }
-        self.mark(site, Role::Primary)
+        let found = site.stat(self.shared.backend(site))?;
+        self.shared.check_tail(OPERATION, site, found.size_bytes, self.segment.length())?;
+        self.mark(site, Role::Primary)?;
+        Ok(found.modified_ns)
     }
 
     fn copy_is_gone(&self) -> Stop {
@@ -64,7 +67,7 @@ impl Job<'_> {
         }
     }
 
-    fn flip_to(&self, site: &Arc<Site>) -> Result<(), Stop> {
+    fn flip_to(&self, site: &Arc<Site>, copied_ns: u64) -> Result<(), Stop> {
         let parking = &self.shared.parking;
         for attempt in 0..ATTEMPTS_MAX {
             self.check()?;
@@ -78,7 +81,7 @@ impl Job<'_> {
             let gate = crate::lock(&self.segment.gate);
             let longest = self.shared.settings.switch_time_max;
             if self.segment.guard.close(parking, longest) {
-                let result = self.flip_closed(site, stays);
+                let result = self.flip_closed(site, copied_ns, stays);
                 self.segment.guard.open(parking);
                 return result;
             }
@@ -89,7 +92,7 @@ impl Job<'_> {
         Err(stop(Outcome::HotWrite))
     }
 
-    fn flip_closed(&self, site: &Arc<Site>, stays: bool) -> Result<(), Stop> {
+    fn flip_closed(&self, site: &Arc<Site>, copied_ns: u64, stays: bool) -> Result<(), Stop> {
         self.check()?;
         let location = self.segment.location.load_full();
         let (on_target, others): (Vec<_>, Vec<_>) =
@@ -100,6 +103,7 @@ impl Job<'_> {
         if location.settling.is_some() {
             return Err(stop(Outcome::Busy));
         }
+        self.take_time(site, copied_ns, &location.primary)?;
         let behind = self.reach_bytes() - self.segment.length();
         if behind == 0 {
             return self.flip_with_room(site, &location, others, behind, stays);
@@ -116,6 +120,23 @@ impl Job<'_> {
             reserve::give_back(self.shared, site);
             tier.account.free(Class::Reserved, behind);
         })
+    }
+
+    /// Gives a copy the time of its primary: one that was set, and room that was promised, may have left the copy as
+    /// it was. Where the primary is gone, the time of the copy stays. It is that of a primary on a tier of whole
+    /// objects, which would be a request while writers wait.
+    fn take_time(&self, copy: &Site, copied_ns: u64, primary: &Site) -> Result<()> {
+        if self.shared.tier(primary.place.tier).is_whole() {
+            return Ok(());
+        }
+        match primary.stat(self.shared.backend(primary)) {
+            Ok(stat) if stat.modified_ns != copied_ns => {
+                let file = copy.open_once(self.shared.backend(copy))?;
+                file.set_modified(stat.modified_ns)?;
+                file.sync()
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The room that was promised is reserved on the target; its file gets it, too.
