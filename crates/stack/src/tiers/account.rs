@@ -19,7 +19,8 @@ pub(crate) enum Class {
 }
 
 /// Accounts for a tier's bytes. Bytes enter with [`Account::take`], change their class with
-/// [`Account::turn`] and leave with [`Account::free`]; the sum never exceeds the limit of `take`.
+/// [`Account::turn`] and leave with [`Account::free`]; their sum exceeds the limit of `take` only
+/// while bytes leave.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     taken: AtomicU64,
@@ -52,13 +53,13 @@ impl Account {
         self.of(from).fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// Gives bytes back.
+    /// Gives bytes back. A thread that finds none of a class any more finds their room.
     pub(crate) fn free(&self, class: Class, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        self.of(class).fetch_sub(bytes, Ordering::AcqRel);
         self.taken.fetch_sub(bytes, Ordering::AcqRel);
+        self.of(class).fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// Bytes of a class now.
