@@ -19,8 +19,8 @@ pub(crate) struct FileSystems {
     deadline: Duration,
     /// That of the root.
     own: Arc<Calls>,
-    /// Those that are mounted below, by number.
-    below: Mutex<HashMap<u64, Arc<Calls>>>,
+    /// Those that are mounted below. The kernel uses the number of a mount that is gone again, for one elsewhere.
+    below: Mutex<HashMap<MountedBelow, Arc<Calls>>>,
 }
 
 impl FileSystems {
@@ -44,14 +44,14 @@ impl FileSystems {
 
     fn calls_below(&self, mounted: &MountedBelow) -> Arc<Calls> {
         let mut below = lock(&self.below);
-        if let Some(calls) = below.get(&mounted.number) {
+        if let Some(calls) = below.get(mounted) {
             return Arc::clone(calls);
         }
         // Those that are not in use, and perhaps not mounted any more.
         below.retain(|_, calls| Arc::strong_count(calls) > 1 || calls.has_threads());
         let place = Path::new(self.source.target()).join(&mounted.path);
         let calls = Arc::new(Calls::new(&place, self.deadline));
-        below.insert(mounted.number, Arc::clone(&calls));
+        below.insert(mounted.clone(), Arc::clone(&calls));
         calls
     }
 
@@ -67,5 +67,24 @@ impl FileSystems {
             Err(Errno::IO) => Err(Errno::TIMEDOUT),
             other => other.map(drop),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+
+    #[test]
+    fn a_mount_number_used_again_elsewhere_has_calls_of_its_own() {
+        let ground = tempfile::tempdir().expect("a directory");
+        let source: Arc<dyn Source> = Arc::new(Directory::open(ground.path()).expect("there"));
+        let file_systems = FileSystems::new(&source, Duration::from_secs(60));
+        let calls =
+            |path: &str| file_systems.calls_below(&MountedBelow { number: 7, path: path.into() });
+        let old = calls("old");
+        assert_eq!(old.run(|| Err::<(), _>(Errno::HOSTDOWN)), Err(Errno::HOSTDOWN));
+        assert!(calls("old").is_suspect());
+        assert!(!calls("new").is_suspect());
     }
 }

@@ -79,7 +79,7 @@ pub trait Source: Send + Sync + 'static {
 }
 
 /// A file system that is mounted below the root of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MountedBelow {
     /// The number of the mount. That of one which does not answer is not given to another one.
     pub number: u64,
