@@ -47,23 +47,23 @@ impl Cache {
     ///
     /// `NOSPC` where there is no room beside the copies that are open or being made, those of the disk.
     pub(crate) fn draft(&self, size_bytes: u64) -> Result<Draft, Errno> {
+        if !lock(&self.shared.index).may_take(size_bytes) {
+            return Err(Errno::NOSPC);
+        }
+        // Before the room is made: no copy goes for one that cannot begin.
+        let mut draft = self.record_draft()?;
         let chosen = lock(&self.shared.index).reserve(size_bytes).ok_or(Errno::NOSPC)?;
-        let shared = Arc::clone(&self.shared);
-        let reserved = Reserved { size_bytes: Some(size_bytes), shared };
+        draft.reserved.size_bytes = Some(size_bytes);
         self.shared.remove(&chosen);
-        self.begin_draft(reserved)
+        Ok(draft)
     }
 
-    /// Begins a record of a directory or link.
+    /// Begins a record of a directory or link, for which nothing is reserved.
     ///
     /// # Errors
     ///
     /// Those of the disk.
     pub(super) fn record_draft(&self) -> Result<Draft, Errno> {
-        self.begin_draft(Reserved { size_bytes: None, shared: Arc::clone(&self.shared) })
-    }
-
-    fn begin_draft(&self, reserved: Reserved) -> Result<Draft, Errno> {
         let shared = &self.shared;
         if !shared.is_ready() {
             return Err(Errno::NOSPC);
@@ -73,6 +73,7 @@ impl Cache {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR);
         let file = shared.with_room(0, open)?;
+        let reserved = Reserved { size_bytes: None, shared: Arc::clone(shared) };
         Ok(Draft { file: Some(file), path, reserved, shared: Arc::clone(shared) })
     }
 }

@@ -93,7 +93,7 @@ impl Index {
     }
 
     /// Whether a copy of so many bytes can have room: all that is not open may go for it.
-    fn may_take(&self, size_bytes: u64) -> bool {
+    pub(super) fn may_take(&self, size_bytes: u64) -> bool {
         self.pinned_bytes.saturating_add(taken(size_bytes)) <= self.bytes_max()
     }
 

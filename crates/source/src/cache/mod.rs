@@ -180,8 +180,10 @@ impl Cache {
                 shared.scan(&|| stopped.try_recv() == Err(TryRecvError::Disconnected));
             }
             while stopped.recv_timeout(SYNC_PERIOD) == Err(RecvTimeoutError::Timeout) {
-                if !shared.is_ready() {
-                    shared.prepare_again();
+                if !shared.is_ready()
+                    && let Err(error) = shared.prepare_again()
+                {
+                    tracing::debug!(error = error.chain(), "the cache is not ready");
                 }
                 shared.sync();
             }

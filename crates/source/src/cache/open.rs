@@ -83,15 +83,15 @@ impl Cache {
             _lock: lock,
         });
         match shared.prepare() {
-            Err(error) if is_full(&error) => {
+            Err(full) if is_full(&full) => {
                 shared.scan(&|| false);
-                shared.prepare_again();
-                if !shared.is_ready() {
-                    tracing::warn!(
+                match shared.prepare_again() {
+                    Err(error) if is_full(&error) => tracing::warn!(
                         error = error.chain(),
                         cache = %shared.directory.display(),
                         "the disk of the cache is full with other files: no copies are made until it has room"
-                    );
+                    ),
+                    prepared => prepared?,
                 }
             }
             prepared => prepared?,
@@ -122,25 +122,26 @@ impl Shared {
     }
 
     /// Does it once more after it has failed on a full disk, in the place of copies.
-    pub(super) fn prepare_again(&self) {
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk, which may be that it is full again.
+    pub(super) fn prepare_again(&self) -> Result<()> {
         let mut prepared = self.prepare();
         if prepared.as_ref().is_err_and(is_full) {
             let chosen = lock(&self.index).choose_to_free(PREPARED_BYTES);
             self.remove(&chosen);
             prepared = self.prepare();
         }
-        match prepared {
-            Ok(()) => {
-                if let Ok(free_bytes) = free_bytes(&self.directory) {
-                    lock(&self.index).set_free_bytes(free_bytes);
-                }
-                tracing::warn!(
-                    cache = %self.directory.display(),
-                    "the disk of the cache was full: the cache has room again"
-                );
-            }
-            Err(error) => tracing::debug!(error = error.chain(), "the cache is not ready"),
+        prepared?;
+        if let Ok(free_bytes) = free_bytes(&self.directory) {
+            lock(&self.index).set_free_bytes(free_bytes);
         }
+        tracing::warn!(
+            cache = %self.directory.display(),
+            "the disk of the cache was full: the cache has room again"
+        );
+        Ok(())
     }
 }
 

@@ -193,11 +193,66 @@ fn a_cache_is_opened_on_a_full_disk() {
             assert_eq!(made.err(), Some(Errno::NOSPC), "the disk is full");
             drop(file);
             fs::remove_file(&filler).expect("it is ours");
-            cache.shared.prepare_again();
+            cache.shared.prepare_again().expect("there is room");
             drop(copy(&cache, "new", 2).expect("there is room again"));
         } else {
             drop(made.expect("another one goes for it"));
         }
         assert!(found("new"));
     }
+}
+
+fn cache_in(ground: &tempfile::TempDir, bytes_max: u64) -> Cache {
+    let settings = CacheSettings {
+        directory: ground.path().join("cache"),
+        bytes_max: Some(bytes_max),
+        purpose: "a test".into(),
+    };
+    Cache::open(&settings, "a source").expect("a cache")
+}
+
+#[test]
+fn a_draft_that_cannot_begin_removes_no_copy() {
+    let ground = tempfile::tempdir().expect("a directory");
+    let cache = cache_in(&ground, 4 * PIECE_BYTES);
+    drop(copy(&cache, "idle", 3).expect("room"));
+    let is_ready = &cache.shared.is_ready;
+    is_ready.store(false, Ordering::Release);
+    assert_eq!(cache.draft(3 * PIECE_BYTES).err(), Some(Errno::NOSPC));
+    is_ready.store(true, Ordering::Release);
+    fs::remove_dir(&cache.shared.drafts).expect("it is empty");
+    assert_eq!(cache.draft(3 * PIECE_BYTES).err(), Some(Errno::NOENT));
+    assert!(cache.find(Path::new("idle"), &meta(3 * PIECE_BYTES)).is_some());
+    assert_eq!(cache.report().evicted, 0);
+}
+
+#[test]
+fn a_disk_that_fails_is_not_taken_for_a_full_one() {
+    // The bound is that of inodes.
+    let Some(disk) = Disk::mount("8m,nr_inodes=64") else { return };
+    let open = || {
+        let settings = CacheSettings {
+            directory: disk.0.path().join("cache"),
+            bytes_max: Some(1 << 30),
+            purpose: "a test".into(),
+        };
+        Cache::open(&settings, "a source")
+    };
+    let cache = match open() {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            println!("skipped: this tmpfs has no extended attributes");
+            return;
+        }
+        other => other.expect("a cache"),
+    };
+    for name in ["a", "b", "c"] {
+        drop(copy(&cache, name, 1).expect("room"));
+    }
+    drop(cache);
+    // The state cannot be replaced while this is there.
+    fs::create_dir(disk.0.path().join("cache/cache.next")).expect("room");
+    let fill = |number: u32| File::create(disk.0.path().join(number.to_string()));
+    assert!((0..64).any(|number| fill(number).is_err()), "no inode is free");
+    let failure = open().err().expect("its state cannot be written");
+    assert_eq!(failure.os_error(), Some(Errno::ISDIR.raw_os_error()), "{}", failure.chain());
 }
