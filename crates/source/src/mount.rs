@@ -86,3 +86,68 @@ fn wanted(options: &SourceOptions) -> Wanted {
     }
     wanted
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, FileTimes};
+    use std::time::Duration;
+
+    use terrace_fuse::MountOptions;
+
+    use super::*;
+    use crate::cache::CacheSettings;
+    use crate::directory::Directory;
+
+    const PATIENT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_open_of_a_file_passed_through_to_a_void_copy_reads_another() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: mounts are tested as root");
+            return;
+        }
+        let ground = tempfile::tempdir().expect("a directory");
+        let (origin, mountpoint) = (ground.path().join("source"), ground.path().join("mnt"));
+        fs::create_dir(&origin).expect("room");
+        fs::create_dir(&mountpoint).expect("room");
+        let bytes = vec![7; 5000];
+        fs::write(origin.join("file"), &bytes).expect("room");
+        let file = File::options().write(true).open(origin.join("file")).expect("it is there");
+        let old = FileTimes::new().set_modified(std::time::UNIX_EPOCH + PATIENT);
+        file.set_times(old).expect("it is ours");
+        let source: Arc<dyn Source> = Arc::new(Directory::open(&origin).expect("a directory"));
+        let settings = CacheSettings {
+            directory: ground.path().join("cache"),
+            bytes_max: Some(1 << 30),
+            purpose: "a test".into(),
+        };
+        let cache = Arc::new(Cache::open(&settings, source.identity()).expect("a cache"));
+        let options = SourceOptions {
+            mount: MountOptions::default(),
+            ttl: PATIENT,
+            deadline: PATIENT,
+            threads: 2,
+            passes_through: true,
+        };
+        let mount = SourceMount::new(&source, &cache, &mountpoint, &options).expect("mounted");
+        if let Some(refusal) = mount.passthrough_refusal() {
+            println!("skipped: {refusal}");
+            return;
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| mount.serve().expect("served"));
+            let path = mountpoint.join("file");
+            let outcome = File::open(&path).and_then(|void| {
+                cache.fail_sync(bytes.len());
+                let read = (fs::read(&path)?, fs::read(&path)?);
+                drop(void);
+                Ok((read, fs::read(&path)?))
+            });
+            let _ = mount.unmounter().unmount_lazily();
+            let ((first, second), third) = outcome.expect("read");
+            assert!(first == bytes && second == bytes && third == bytes);
+        });
+        let report = cache.report();
+        assert_eq!((report.misses, report.hits), (2, 2), "copied again once");
+    }
+}

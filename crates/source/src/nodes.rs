@@ -26,8 +26,8 @@ pub(crate) struct Node {
     known: Mutex<Known>,
     /// Its file is fetched once for all callers.
     pub(crate) fetching: Fetching,
-    /// What its opens are passed through to; all of them to one.
-    pub(crate) backing: Mutex<Weak<BackingId>>,
+    /// What its opens are passed through to, all of them to one, and the epoch of that copy.
+    pub(crate) backing: Mutex<(Weak<BackingId>, u64)>,
     /// Handles that are open.
     pub(crate) opens: AtomicU64,
     /// The file of the source, where one is open that is not in the cache.
@@ -85,7 +85,13 @@ impl Node {
 
     /// What its opens are passed through to, where some are.
     pub(crate) fn living_backing(&self) -> Option<Arc<BackingId>> {
-        lock(&self.backing).upgrade()
+        lock(&self.backing).0.upgrade()
+    }
+
+    /// The epoch of the copy that its opens are passed through to, where some are.
+    pub(crate) fn backing_epoch(&self) -> Option<u64> {
+        let backing = lock(&self.backing);
+        (backing.0.strong_count() > 0).then_some(backing.1)
     }
 
     /// Its path below the root.
@@ -156,14 +162,25 @@ impl Nodes {
             return;
         }
         self.write(|numbers| numbers.remove(&number));
-        let place = (parent.number, node.name.clone());
-        if places.get(&place).is_some_and(|there| there.number == number) {
-            places.remove(&place);
-        }
+        remove_place(&mut places, parent, &node);
+    }
+
+    /// Has the next lookup of an inode's name find another inode.
+    pub(crate) fn retire(&self, node: &Node) {
+        let Some(parent) = &node.parent else { return };
+        remove_place(&mut lock(&self.places), parent, node);
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut HashMap<u64, Arc<Node>>) -> T) -> T {
         change(&mut self.numbers.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Removes the name of an inode, where that does not lead to another inode by now.
+fn remove_place(places: &mut HashMap<Place, Arc<Node>>, parent: &Node, node: &Node) {
+    let place = (parent.number, node.name.clone());
+    if places.get(&place).is_some_and(|there| there.number == node.number) {
+        places.remove(&place);
     }
 }
 

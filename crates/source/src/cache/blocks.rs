@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
@@ -47,6 +47,16 @@ struct State {
     is_closed: bool,
     /// There was no room for a block.
     is_refused: bool,
+}
+
+impl State {
+    /// Takes blocks for missing that are not there. Returns how many these are.
+    fn keep(&mut self, there: &[bool]) -> usize {
+        let before = self.missing;
+        self.present.iter_mut().zip(there).for_each(|(present, is_there)| *present &= is_there);
+        self.missing = self.present.iter().filter(|is_there| !**is_there).count();
+        self.missing - before
+    }
 }
 
 /// What has to be done for a block.
@@ -108,8 +118,8 @@ impl Cache {
         let file = draft.file.as_ref().expect("it is open until it is published");
         let blocks = block_count(meta.size_bytes);
         rustix::fs::ftruncate(file, map_start(meta.size_bytes) + (blocks * ENTRY_BYTES) as u64)?;
-        let file = draft.publish_as(key, path, meta, None, true)?;
-        let copy = Copy { file, key, shared: Arc::clone(shared) };
+        let (file, epoch) = draft.publish_as(key, path, meta, None, true)?;
+        let copy = Copy { file, epoch, key, shared: Arc::clone(shared) };
         Ok(Blocks::new(copy, path, meta, vec![false; blocks]))
     }
 }
@@ -131,7 +141,7 @@ impl Shared {
         let present = self.map(&file, meta.size_bytes)?;
         let bytes = present.iter().filter(|is_there| **is_there).count() as u64 * BLOCK_BYTES;
         lock(&self.index).use_pinned(key, bytes, self.clock.wall_ns(), u64::MAX);
-        Some((Copy { file, key, shared: Arc::clone(self) }, present))
+        Some((Copy { file, epoch: record.epoch, key, shared: Arc::clone(self) }, present))
     }
 
     /// Which blocks are there.
@@ -253,31 +263,53 @@ impl Blocks {
 
     /// Reads from the copy, within blocks that are there.
     pub(crate) fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-        self.copy.read_at(offset_bytes, buffer)
+        // Each block has an epoch of its own.
+        self.copy.read_part(offset_bytes, buffer)
     }
 
-    fn write(&self, block: usize, bytes: &[u8]) -> Result<(), Errno> {
+    /// Writes a block and its entry in the map. Returns its epoch, to be held until the block is noted as present.
+    fn write(&self, block: usize, bytes: &[u8]) -> Result<RwLockReadGuard<'_, u64>, Errno> {
         let (shared, file) = (&self.copy.shared, &self.copy.file);
         let (start, _) = self.extent(block);
         shared.with_room(bytes.len() as u64, || write_all(file, start, bytes))?;
-        let epoch = shared.epochs.enter();
+        let epoch = shared.epochs.enter()?;
         let entry = u32::try_from(*epoch).map_err(|_| Errno::OVERFLOW)?.to_le_bytes();
         let place = map_start(self.meta.size_bytes) + (block * ENTRY_BYTES) as u64;
         shared.with_room(0, || write_all(file, place, &entry))?;
         shared.counters.fetched_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(())
+        Ok(epoch)
+    }
+
+    /// Takes blocks for missing that are void since a sync failed: they are fetched again.
+    pub(super) fn drop_void(&self) {
+        let shared = &self.copy.shared;
+        let mut state = lock(&self.state);
+        // The record of a whole copy stands for all blocks: it has no map.
+        let record = Record::read(&self.copy.file).ok().flatten();
+        let is_whole =
+            |record: Record| !record.is_in_blocks && shared.epochs.is_trusted(record.epoch);
+        if record.is_some_and(is_whole) {
+            return;
+        }
+        let there = shared.map(&self.copy.file, self.meta.size_bytes);
+        self.keep(&mut state, &there.unwrap_or_else(|| vec![false; self.len()]));
+    }
+
+    /// Takes blocks for missing that are not there, and gives back their room: it is taken again with each of them.
+    fn keep(&self, state: &mut State, there: &[bool]) {
+        let bytes = state.keep(there) as u64 * BLOCK_BYTES;
+        lock(&self.copy.shared.index).shrink(self.copy.key, bytes);
     }
 
     /// All blocks are there: the next open finds an ordinary copy.
     fn complete(&self) -> Result<(), Errno> {
         let shared = &self.copy.shared;
-        let epoch = shared.epochs.enter();
+        let epoch = shared.epochs.enter()?;
+        let mut state = lock(&self.state);
         // The record stands for all blocks. One may have become void since it was written.
-        let present = shared.map(&self.copy.file, self.meta.size_bytes).ok_or(Errno::IO)?;
-        if present.contains(&false) {
-            let mut state = lock(&self.state);
-            state.missing = present.iter().filter(|is_there| !**is_there).count();
-            state.present = present;
+        let there = shared.map(&self.copy.file, self.meta.size_bytes).ok_or(Errno::IO)?;
+        self.keep(&mut state, &there);
+        if state.missing > 0 {
             return Ok(());
         }
         // A copy that is longer than the file is not found, and fetched again: after a crash between both.
@@ -301,21 +333,25 @@ impl Claimed {
     /// is fetched again.
     pub(crate) fn store(mut self, bytes: &[u8]) {
         let blocks = Arc::clone(&self.blocks);
-        if let Err(errno) = blocks.write(self.block, bytes) {
-            tracing::debug!(%errno, path = %blocks.path.display(), "a block cannot be kept");
-            lock(&blocks.state).is_closed = true;
-            let (start, length) = blocks.extent(self.block);
-            // A part of it may take space that is not counted.
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = rustix::fs::fallocate(&blocks.copy.file, hole, start, length as u64);
-            return;
-        }
+        let epoch = match blocks.write(self.block, bytes) {
+            Ok(epoch) => epoch,
+            Err(errno) => {
+                tracing::debug!(%errno, path = %blocks.path.display(), "a block cannot be kept");
+                lock(&blocks.state).is_closed = true;
+                let (start, length) = blocks.extent(self.block);
+                // A part of it may take space that is not counted.
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let _ = rustix::fs::fallocate(&blocks.copy.file, hole, start, length as u64);
+                return;
+            }
+        };
         self.reserved_bytes = 0;
         let mut state = lock(&blocks.state);
         state.present[self.block] = true;
         state.missing -= 1;
         let is_last = state.missing == 0;
         drop(state);
+        drop(epoch);
         if is_last && let Err(errno) = blocks.complete() {
             tracing::debug!(%errno, path = %blocks.path.display(), "a copy stays in blocks");
         }

@@ -89,11 +89,11 @@ impl Draft {
         let (key, shared) = (CopyKey::of(path), Arc::clone(&self.shared));
         let size_bytes = self.reserved.size_bytes.unwrap_or_default();
         shared.counters.fetched_bytes.fetch_add(size_bytes, Ordering::Relaxed);
-        let file = self.publish_as(key, path, meta, None, false)?;
-        Ok(Copy { file, key, shared })
+        let (file, epoch) = self.publish_as(key, path, meta, None, false)?;
+        Ok(Copy { file, key, epoch, shared })
     }
 
-    /// The same for any record. A copy is pinned in the index.
+    /// The same for any record, also of its epoch. A copy is pinned in the index.
     pub(super) fn publish_as(
         mut self,
         key: CopyKey,
@@ -101,13 +101,14 @@ impl Draft {
         meta: &Meta,
         link: Option<Vec<u8>>,
         is_in_blocks: bool,
-    ) -> Result<OwnedFd, Errno> {
+    ) -> Result<(OwnedFd, u64), Errno> {
         let shared = Arc::clone(&self.shared);
         let place = shared.copies.join(key.place());
         let file = self.file.as_ref().expect("it is open until it is published");
         // What was written before the epoch began is synced at its end, too.
-        let epoch = shared.epochs.enter();
-        let record = Record { link, is_in_blocks, ..Record::new(path, meta, *epoch) };
+        let entered = shared.epochs.enter()?;
+        let epoch = *entered;
+        let record = Record { link, is_in_blocks, ..Record::new(path, meta, epoch) };
         shared.with_room(0, || record.write(file))?;
         shared.with_room(0, || match rustix::fs::rename(&self.path, &place) {
             Err(Errno::NOENT) => {
@@ -120,7 +121,7 @@ impl Draft {
             }
             other => other,
         })?;
-        drop(epoch);
+        drop(entered);
         if meta.is_file() {
             lock(&shared.remembered).remove(key);
         }
@@ -129,7 +130,7 @@ impl Draft {
             index.release(size_bytes);
             index.add_pinned(key, size_bytes, shared.clock.wall_ns());
         }
-        Ok(self.file.take().expect("it was open"))
+        Ok((self.file.take().expect("it was open"), epoch))
     }
 }
 

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use terrace_core::{Error, ErrorKind, Result};
 
@@ -111,10 +112,17 @@ impl Epochs {
     }
 
     /// The epoch of a copy; it lasts until what is returned is dropped, after the copy was published.
-    pub(super) fn enter(&self) -> RwLockReadGuard<'_, u64> {
+    ///
+    /// # Errors
+    ///
+    /// `EIO` where the epoch is void, as the state of the cache could not be written: no copies are made until it is.
+    pub(super) fn enter(&self) -> std::result::Result<RwLockReadGuard<'_, u64>, Errno> {
         let epoch = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_trusted(*epoch) {
+            return Err(Errno::IO);
+        }
         *lock(&self.used) = *epoch;
-        epoch
+        Ok(epoch)
     }
 
     /// Ends the epoch where something was published in it; `sync` makes durable what was written.
@@ -124,6 +132,10 @@ impl Epochs {
     pub(super) fn end(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         // One end at a time: no more than two epochs are not synced.
         let _ending = lock(&self.ending);
+        let current = *self.current.read().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_trusted(current) {
+            self.leave_void()?;
+        }
         let state = lock(&self.state).clone();
         let ended = state.synced + 1;
         {
@@ -139,20 +151,23 @@ impl Epochs {
             *lock(&self.state) = synced;
             return Ok(());
         };
-        let mut failed = state;
-        failed.set_void(ended, ended + 1);
-        // No copy is published between both: it would be of a void epoch, or of one that the file does not void.
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        lock(&self.state).void.clone_from(&failed.void);
-        failed.synced = ended + 1;
-        // Where the file cannot be written either, copies are made in the void epoch until it can.
-        if let Err(error) = write(&self.path, &failed) {
+        lock(&self.state).set_void(ended, ended + 1);
+        // Where the file cannot be written either, no copies are made until it can.
+        if let Err(error) = self.leave_void() {
             tracing::debug!(%error, "the state of the cache cannot be written");
-            return Err(failure);
         }
-        *lock(&self.state) = failed;
-        *current = ended + 2;
         Err(failure)
+    }
+
+    /// Writes which epochs are void, up to the current one, and begins the next one.
+    fn leave_void(&self) -> io::Result<()> {
+        // No copy is published meanwhile: it would be of an epoch that the file does not void.
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let state = State { synced: *current, ..lock(&self.state).clone() };
+        write(&self.path, &state)?;
+        *lock(&self.state) = state;
+        *current += 1;
+        Ok(())
     }
 }
 
@@ -199,18 +214,18 @@ mod tests {
     fn copies_that_were_not_synced_are_void_after_another_boot_only() {
         let directory = tempfile::tempdir().expect("directory");
         let epochs = begin(directory.path());
-        let first = *epochs.enter();
+        let first = *epochs.enter().expect("not void");
         epochs.end(|| Ok(())).expect("synced");
-        let second = *epochs.enter();
+        let second = *epochs.enter().expect("not void");
         assert_ne!(first, second);
         let again = begin(directory.path());
         assert!(again.is_trusted(first) && again.is_trusted(second), "the kernel has the pages");
         start_again(directory.path());
         let again = begin(directory.path());
         assert!(again.is_trusted(first) && !again.is_trusted(second));
-        assert!(again.is_trusted(*again.enter()));
+        assert!(again.is_trusted(*again.enter().expect("not void")));
         again.end(|| Ok(())).expect("synced");
-        let third = *again.enter();
+        let third = *again.enter().expect("not void");
         again.end(|| Ok(())).expect("synced");
         start_again(directory.path());
         assert!(begin(directory.path()).is_trusted(third));
@@ -220,11 +235,11 @@ mod tests {
     fn copies_made_during_a_sync_belong_to_the_next_epoch() {
         let directory = tempfile::tempdir().expect("directory");
         let epochs = begin(directory.path());
-        drop(epochs.enter());
+        drop(epochs.enter().expect("not void"));
         let mut during = 0;
         epochs
             .end(|| {
-                during = *epochs.enter();
+                during = *epochs.enter().expect("not void");
                 Ok(())
             })
             .expect("synced");
@@ -236,7 +251,7 @@ mod tests {
     fn a_sync_that_fails_leaves_copies_void() {
         let directory = tempfile::tempdir().expect("directory");
         let epochs = begin(directory.path());
-        let epoch = *epochs.enter();
+        let epoch = *epochs.enter().expect("not void");
         epochs.end(|| Err(io::ErrorKind::StorageFull.into())).expect_err("planned");
         start_again(directory.path());
         assert!(!begin(directory.path()).is_trusted(epoch));
@@ -246,21 +261,42 @@ mod tests {
     fn what_a_failed_sync_covered_stays_void() {
         let directory = tempfile::tempdir().expect("directory");
         let epochs = begin(directory.path());
-        let before = *epochs.enter();
+        let before = *epochs.enter().expect("not void");
         let mut during = 0;
         let failed = epochs.end(|| {
-            during = *epochs.enter();
+            during = *epochs.enter().expect("not void");
             Err(io::ErrorKind::StorageFull.into())
         });
         failed.expect_err("planned");
         assert!(!epochs.is_trusted(before) && !epochs.is_trusted(during));
         // The kernel reports a failed write once.
         epochs.end(|| Ok(())).expect("synced");
-        let after = *epochs.enter();
+        let after = *epochs.enter().expect("not void");
         epochs.end(|| Ok(())).expect("synced");
         start_again(directory.path());
         let again = begin(directory.path());
         assert!(!again.is_trusted(before) && !again.is_trusted(during));
         assert!(again.is_trusted(after), "a sync covered it");
+    }
+
+    #[test]
+    fn copies_are_made_again_once_the_state_is_written() {
+        let directory = tempfile::tempdir().expect("directory");
+        let epochs = begin(directory.path());
+        let before = *epochs.enter().expect("not void");
+        // The file cannot be replaced while this is there.
+        let next = directory.path().join(NAME).with_extension("next");
+        std::fs::create_dir(&next).expect("room");
+        epochs.end(|| Err(io::ErrorKind::StorageFull.into())).expect_err("planned");
+        assert!(!epochs.is_trusted(before));
+        assert_eq!(epochs.enter().err(), Some(Errno::IO), "a copy would be void");
+        std::fs::remove_dir(&next).expect("it is empty");
+        epochs.end(|| Ok(())).expect("synced");
+        let after = *epochs.enter().expect("not void");
+        assert!(epochs.is_trusted(after));
+        epochs.end(|| Ok(())).expect("synced");
+        start_again(directory.path());
+        let again = begin(directory.path());
+        assert!(again.is_trusted(after) && !again.is_trusted(before));
     }
 }

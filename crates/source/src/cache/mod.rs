@@ -130,13 +130,26 @@ pub struct CacheReport {
 /// A copy that is open; it is not evicted as long as this lives.
 pub(crate) struct Copy {
     pub(crate) file: OwnedFd,
+    /// That of its record.
+    pub(crate) epoch: u64,
     key: CopyKey,
     shared: Arc<Shared>,
 }
 
 impl Copy {
-    /// Reads from the copy, within its length.
+    /// Reads from a whole copy, within its length.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` where the copy is void or shorter. Those of the disk.
     pub(crate) fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        self.read_part(offset_bytes, buffer)?;
+        // After the read: pages that were lost before the last failed sync are not served.
+        self.shared.epochs.is_trusted(self.epoch).then_some(()).ok_or(Errno::IO)
+    }
+
+    /// Reads from the copy, whether or not it is void.
+    fn read_part(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Errno> {
         match read_all(&self.file, offset_bytes, buffer)? {
             read if read == buffer.len() => Ok(()),
             _ => Err(Errno::IO),
@@ -204,6 +217,11 @@ impl Cache {
         self.shared.report()
     }
 
+    /// Whether copies of an epoch are whole.
+    pub(crate) fn is_trusted(&self, epoch: u64) -> bool {
+        self.shared.epochs.is_trusted(epoch)
+    }
+
     /// The copy of a file in this state, if there is one.
     pub(crate) fn find(&self, path: &Path, meta: &Meta) -> Option<Copy> {
         let found = self.shared.find(CopyKey::of(path), meta)?;
@@ -264,16 +282,17 @@ impl Cache {
     pub(crate) fn remember(&self, path: &Path, meta: &Meta, link: Option<Vec<u8>>) {
         let (key, shared) = (CopyKey::of(path), &self.shared);
         let now_ns = shared.clock.wall_ns();
-        if lock(&shared.remembered).is_current(key, meta, now_ns) {
+        let epoch = lock(&shared.remembered).epoch_of(key, meta, now_ns);
+        if epoch.is_some_and(|epoch| shared.epochs.is_trusted(epoch)) {
             return;
         }
         let draft = self.record_draft();
         let kept = draft.and_then(|draft| draft.publish_as(key, path, meta, link, false));
-        if kept.is_ok() {
+        if let Ok((_, epoch)) = kept {
             // What was there as a copy is none any more.
             lock(&shared.index).remove(key);
             let count_max = Remembered::count_max(lock(&shared.index).bytes_max());
-            let chosen = lock(&shared.remembered).add(key, meta, now_ns, count_max);
+            let chosen = lock(&shared.remembered).add(key, meta, epoch, now_ns, count_max);
             shared.forget(&chosen);
         }
     }
@@ -336,7 +355,7 @@ impl Shared {
             // The order after a restart is a little worse where this fails.
             let _ = rustix::fs::futimens(&file, &times);
         }
-        Some(Copy { file, key, shared: Arc::clone(self) })
+        Some(Copy { file, epoch: record.epoch, key, shared: Arc::clone(self) })
     }
 
     /// Makes durable what was written.
@@ -344,12 +363,24 @@ impl Shared {
         if !self.is_ready() {
             return;
         }
-        let synced = self.epochs.end(|| {
-            let directory = File::open(&self.copies)?;
-            Ok(rustix::fs::syncfs(directory.as_fd())?)
-        });
-        if let Err(error) = synced {
-            lock(&self.remembered).set_uncertain();
+        // Before the epoch ends: nothing is lost where the directory cannot be opened.
+        let directory = match File::open(&self.copies) {
+            Ok(directory) => directory,
+            Err(error) => {
+                tracing::warn!(%error, cache = %self.directory.display(),
+                    "the cache cannot be synced now: its last copies are durable after the next sync");
+                return;
+            }
+        };
+        self.end_epoch(|| Ok(rustix::fs::syncfs(directory.as_fd())?));
+    }
+
+    /// Ends an epoch, of which `sync` makes durable what was written.
+    fn end_epoch(&self, sync: impl FnOnce() -> io::Result<()>) {
+        if let Err(error) = self.epochs.end(sync) {
+            let open: Vec<_> = lock(&self.open_blocks).values().filter_map(Weak::upgrade).collect();
+            // The last reference takes the lock of the map when it is dropped.
+            open.iter().for_each(|blocks| blocks.drop_void());
             tracing::warn!(%error, cache = %self.directory.display(),
                 "the cache cannot be synced: its last copies are fetched again");
         }

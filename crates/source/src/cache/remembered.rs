@@ -23,8 +23,8 @@ pub(super) struct Remembered {
 }
 
 struct Kept {
-    /// The state that the record has; `None` where an earlier process made it.
-    times: Option<(Time, Time)>,
+    /// The state that the record has, and its epoch; `None` where an earlier process made it.
+    made: Option<((Time, Time), u64)>,
     used_ns: u64,
 }
 
@@ -34,34 +34,31 @@ impl Remembered {
         (bytes_max / PART / OVERHEAD_BYTES).clamp(COUNT_MIN, COUNT_MAX) as usize
     }
 
-    /// Whether the record is of this state. Notes the use.
-    pub(super) fn is_current(&mut self, key: CopyKey, meta: &Meta, now_ns: u64) -> bool {
-        let Some(kept) = self.records.get_mut(&key) else { return false };
+    /// The epoch of the record, where it is of this state. Notes the use.
+    pub(super) fn epoch_of(&mut self, key: CopyKey, meta: &Meta, now_ns: u64) -> Option<u64> {
+        let kept = self.records.get_mut(&key)?;
         kept.used_ns = now_ns;
-        kept.times == Some((meta.modified, meta.changed))
+        let (times, epoch) = kept.made?;
+        (times == (meta.modified, meta.changed)).then_some(epoch)
     }
 
-    /// A record was made. Takes out what has to go for it, and returns it.
+    /// A record was made in an epoch. Takes out what has to go for it, and returns it.
     pub(super) fn add(
         &mut self,
         key: CopyKey,
         meta: &Meta,
+        epoch: u64,
         now_ns: u64,
         count_max: usize,
     ) -> Vec<CopyKey> {
-        let times = Some((meta.modified, meta.changed));
-        self.records.insert(key, Kept { times, used_ns: now_ns });
+        let made = Some(((meta.modified, meta.changed), epoch));
+        self.records.insert(key, Kept { made, used_ns: now_ns });
         self.take_out(count_max)
-    }
-
-    /// What the records have is uncertain: each is written again when it is next needed.
-    pub(super) fn set_uncertain(&mut self) {
-        self.records.values_mut().for_each(|kept| kept.times = None);
     }
 
     /// A record that an earlier process made.
     pub(super) fn add_found(&mut self, key: CopyKey, used_ns: u64) {
-        self.records.entry(key).or_insert(Kept { times: None, used_ns });
+        self.records.entry(key).or_insert(Kept { made: None, used_ns });
     }
 
     /// A copy has taken the place of a record.
@@ -100,14 +97,14 @@ mod tests {
         for number in 0..100 {
             remembered.add_found(key(number), number);
         }
-        assert!(!remembered.is_current(key(0), &meta, 200), "of an earlier process");
-        assert_eq!(remembered.add(key(1), &meta, 201, 100), [], "it was there");
-        assert!(remembered.is_current(key(1), &meta, 201));
-        assert!(!remembered.is_current(key(1), &later, 201));
-        let gone = remembered.add(key(100), &meta, 202, 100);
+        assert_eq!(remembered.epoch_of(key(0), &meta, 200), None, "of an earlier process");
+        assert_eq!(remembered.add(key(1), &meta, 7, 201, 100), [], "it was there");
+        assert_eq!(remembered.epoch_of(key(1), &meta, 201), Some(7));
+        assert_eq!(remembered.epoch_of(key(1), &later, 201), None);
+        let gone = remembered.add(key(100), &meta, 7, 202, 100);
         assert_eq!(gone, [key(2), key(3), key(4), key(5)]);
         remembered.remove(key(1));
-        assert!(!remembered.is_current(key(1), &meta, 203));
+        assert_eq!(remembered.epoch_of(key(1), &meta, 203), None);
         assert_eq!(remembered.records.len(), 96);
     }
 }

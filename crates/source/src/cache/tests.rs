@@ -8,6 +8,21 @@ use terrace_core::ErrorKind;
 
 use super::*;
 
+impl Cache {
+    /// Fails to sync the cache, and overwrites the first bytes of its copies: the kernel may have dropped the pages.
+    pub(crate) fn fail_sync(&self, length: usize) {
+        self.shared.end_epoch(|| Err(io::ErrorKind::StorageFull.into()));
+        each_file(&self.shared.copies, &|| false, &mut |key, bytes, _| {
+            if bytes.is_some() {
+                let mut copy = File::options();
+                let copy = copy.write(true).open(self.shared.copies.join(key.place()));
+                copy.expect("it is ours").write_all(&vec![0xff; length]).expect("room");
+            }
+        })
+        .expect("readable");
+    }
+}
+
 /// A small file system, unmounted when this is dropped.
 struct Disk(tempfile::TempDir);
 
@@ -209,6 +224,36 @@ fn cache_in(ground: &tempfile::TempDir, bytes_max: u64) -> Cache {
         purpose: "a test".into(),
     };
     Cache::open(&settings, "a source").expect("a cache")
+}
+
+#[test]
+fn a_record_of_a_void_epoch_is_written_again() {
+    let ground = tempfile::tempdir().expect("a directory");
+    let cache = cache_in(&ground, 1 << 20);
+    let (path, directory) = (Path::new("in"), Meta { mode: 0o040_755, ..meta(0) });
+    cache.remember(Path::new("before"), &directory, None);
+    let failed = cache.shared.epochs.end(|| {
+        cache.remember(path, &directory, None);
+        Err(io::ErrorKind::StorageFull.into())
+    });
+    failed.expect_err("planned");
+    for path in [Path::new("before"), path] {
+        assert!(cache.recall(path).is_none(), "void");
+        cache.remember(path, &directory, None);
+        assert!(cache.recall(path).is_some());
+    }
+}
+
+#[test]
+fn a_sync_that_cannot_begin_voids_no_copy() {
+    let ground = tempfile::tempdir().expect("a directory");
+    let cache = cache_in(&ground, 1 << 30);
+    drop(copy(&cache, "file", 1).expect("room"));
+    let (copies, aside) = (&cache.shared.copies, ground.path().join("aside"));
+    fs::rename(copies, &aside).expect("one file system");
+    cache.shared.sync();
+    fs::rename(&aside, copies).expect("one file system");
+    assert!(cache.find(Path::new("file"), &meta(PIECE_BYTES)).is_some());
 }
 
 #[test]

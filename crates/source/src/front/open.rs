@@ -213,6 +213,12 @@ impl Front {
     /// Where the bytes of a file come from.
     fn bytes(&self, node: &Node, known: &Known) -> Result<Bytes, Errno> {
         let (path, meta) = (node.path(), &known.meta);
+        // The kernel goes on to read a void copy for the other opens of this inode, until they are closed, and takes no
+        // other bytes for it. So this open gets another inode: the kernel looks the name up again.
+        if node.backing_epoch().is_some_and(|epoch| !self.cache.is_trusted(epoch)) {
+            self.nodes.retire(node);
+            return Err(Errno::STALE);
+        }
         if let Some(copy) = self.cache.find(&path, meta) {
             return Ok(Bytes::Copy(Whole::new(copy, meta)));
         }
@@ -405,7 +411,7 @@ impl Front {
     fn backing(&self, node: &Node, copy: &Copy) -> Option<Arc<BackingId>> {
         let passthrough = self.passthrough.as_ref()?;
         let mut kept = lock(&node.backing);
-        if let Some(backing) = kept.upgrade() {
+        if let Some(backing) = kept.0.upgrade() {
             return Some(backing);
         }
         // The kernel refuses to mix: those that are open already are served.
@@ -413,7 +419,7 @@ impl Front {
             return None;
         }
         let backing = Arc::new(passthrough.open(copy.file.as_fd()).ok()?);
-        *kept = Arc::downgrade(&backing);
+        *kept = (Arc::downgrade(&backing), copy.epoch);
         Some(backing)
     }
 }
@@ -600,5 +606,56 @@ mod tests {
         assert_eq!(read(5 << 20), part(5 << 20));
         assert!(!broken[0].exists(), "it is dropped");
         assert_eq!(read(7 << 20), part(7 << 20));
+    }
+
+    #[test]
+    fn an_open_copy_is_not_read_after_its_sync_has_failed() {
+        let old: Vec<u8> = (0..5000).map(|at| at as u8).collect();
+        let (_ground, front) = ground(&old);
+        let number = front.lookup(ROOT_NODE, b"file").expect("it is there").node;
+        let node = front.nodes.get(number).expect("it is known");
+        let open = || match front.bytes(&node, &node.known()) {
+            Ok(Bytes::Copy(whole)) => whole,
+            _ => panic!("a copy"),
+        };
+        let read = |whole: &Whole| {
+            let mut buffer = [0; 5000];
+            let count = front.read_copy(&node, whole, 0, &mut buffer)?;
+            Ok::<_, Errno>(buffer[..count].to_vec())
+        };
+        let whole = open();
+        front.cache.fail_sync(5000);
+        assert_eq!(read(&whole), Ok(old.clone()));
+        let again = open();
+        assert_eq!(read(&again), Ok(old.clone()));
+        assert_eq!(read(&whole), Ok(old));
+        assert!(front.cache.find(Path::new("file"), &node.known().meta).is_some(), "the new one");
+    }
+
+    #[test]
+    fn open_blocks_are_fetched_again_after_their_sync_has_failed() {
+        let old: Vec<u8> = (0..9 << 20).map(|at| (at >> 12) as u8).collect();
+        for count in [2, 9] {
+            let (_ground, front) = ground(&old);
+            let number = front.lookup(ROOT_NODE, b"file").expect("it is there").node;
+            let node = front.nodes.get(number).expect("it is known");
+            let Ok(Bytes::Large(large)) = front.bytes(&node, &node.known()) else {
+                panic!("blocks")
+            };
+            // Not in their order: nothing is read ahead.
+            let blocks = (0..count).rev().map(|block| block << 20);
+            let read = |offset: usize| front.read_large(&node, &large, offset as u64, 8192);
+            let part = |offset: usize| Ok(old[offset..offset + 8192].to_vec());
+            blocks.clone().for_each(|offset| assert_eq!(read(offset), part(offset)));
+            let cached = || front.cache.cached_bytes(Path::new("file"), &node.known().meta);
+            assert_eq!(cached(), (count << 20) as u64);
+            let used_bytes = front.cache.report().used_bytes;
+            front.cache.fail_sync(count << 20);
+            blocks.clone().for_each(|offset| assert_eq!(read(offset), part(offset)));
+            if count == 9 {
+                assert_eq!(cached(), old.len() as u64, "whole again");
+                assert_eq!(front.cache.report().used_bytes, used_bytes, "counted once");
+            }
+        }
     }
 }
