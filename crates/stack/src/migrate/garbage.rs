@@ -22,30 +22,39 @@ const BATCH: usize = 64;
 const FAILURES_LOGGED: u32 = 5;
 
 impl Drops {
-    /// Deletes what waits on all tiers, those of services last.
-    pub(crate) fn run(&self, shared: &Shared, which: Which<'_>) {
-        let mut tiers: Vec<_> = shared.tiers.indexed().collect();
-        tiers.sort_by_key(|(_, state)| state.is_whole());
-        tiers.into_iter().for_each(|(tier, _)| self.run_on(shared, tier, which));
+    /// Deletes all that waits.
+    pub(crate) fn run_all(&self, shared: &Shared) {
+        shared.tiers.indexed().for_each(|(tier, _)| self.run_on(shared, tier, Which::All));
     }
 
     /// Deletes in the background what is due, and notes when to look again.
     pub(crate) fn run_due(&self, shared: &Shared) {
-        // Some of those of services at a time: what is added to other tiers comes in between.
-        let tries = Cell::new(0);
-        let stops = || self.is_over() || tries.replace(tries.get() + 1) >= BATCH;
-        self.run(shared, Which::Due(&stops));
+        let mut tiers: Vec<_> = shared.tiers.indexed().collect();
+        tiers.sort_by_key(|(_, state)| state.is_whole());
+        for (tier, _) in tiers {
+            // Some of those of a service at a time: what is added to other tiers comes in between.
+            let tries = Cell::new(0);
+            let stops = || self.is_over() || tries.replace(tries.get() + 1) >= BATCH;
+            self.run_on(shared, tier, Which::Due(&stops));
+        }
         let now_ns = shared.clock.now_ns();
-        let service_ns = |tier: &TierState| crate::lock(&tier.deleting).left_ns(now_ns);
+        // Where another thread is deleting, it is looked again soon.
+        let service_ns = |tier: &TierState| {
+            crate::try_lock(&tier.deleting).map_or(0, |service| service.left_ns(now_ns))
+        };
         let services_ns: Vec<_> = shared.tiers.iter().map(service_ns).collect();
         self.note_pause(now_ns, &services_ns);
     }
 
-    /// Deletes what waits on a tier. One thread at a time does, so that this returns only when what it
-    /// saw was tried; other tiers are not waited for.
+    /// Deletes what waits on a tier. One thread at a time does: a run for all of it returns only when what
+    /// it saw was tried, and one for what is due leaves it to the other thread. Other tiers are not waited for.
     pub(crate) fn run_on(&self, shared: &Shared, tier: TierIndex, which: Which<'_>) {
         let state = shared.tier(tier);
-        let mut service = crate::lock(&state.deleting);
+        let deleting = match which {
+            Which::All => Some(crate::lock(&state.deleting)),
+            Which::Due(_) => crate::try_lock(&state.deleting),
+        };
+        let Some(mut service) = deleting else { return };
         let now_ns = shared.clock.now_ns();
         let due_ns = matches!(which, Which::Due(_)).then_some(now_ns);
         if due_ns.is_some() && service.left_ns(now_ns) > 0 {
@@ -78,9 +87,13 @@ impl Drops {
                     // Its row stays until the tier is back.
                     continue;
                 }
-                is_stopped |= matches!(which, Which::Due(stops) if state.is_whole() && stops());
                 // Ours is the only reference: no location names it and no operation uses it.
                 if is_stopped || !file.drop.site.is_unused() {
+                    left.push(file);
+                    continue;
+                }
+                if state.is_whole() && self.stops(which) {
+                    is_stopped = true;
                     left.push(file);
                     continue;
                 }
@@ -111,6 +124,14 @@ impl Drops {
         }
         // A thread that came to wait meanwhile has found nothing.
         self.put(left);
+    }
+
+    /// Whether a run goes on with no further file of a service. The end of the store waits for none.
+    fn stops(&self, which: Which<'_>) -> bool {
+        match which {
+            Which::All => self.is_over(),
+            Which::Due(stops) => stops(),
+        }
     }
 }
 

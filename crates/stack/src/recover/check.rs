@@ -19,7 +19,6 @@ use crate::memory::marks;
 use crate::recover::doubt;
 use crate::report::{CheckReport, Problem};
 use crate::shared::Shared;
-use crate::shared::drops::Which;
 use crate::shared::promises::{self, PromiseRow};
 use crate::tiers::account::Class;
 use crate::tiers::list::TierState;
@@ -57,7 +56,7 @@ pub(crate) fn run(
     if shared.check_writable("check").is_ok() {
         shared.look_after_held(true);
         shared.flush()?;
-        shared.drops.run(shared, Which::All);
+        shared.drops.run_all(shared);
     }
     let changes = (shared.mover.submitted(), shared.catalog.last_commit());
     let promises = match shared.settings.access {
