@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What makes changes certain: clean to written, switched to settled, lengths to the catalog.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -383,9 +384,9 @@ impl Shared {
         });
         // Writes past the stack are not reported.
         let mut written = self.written.all();
-        let is_missing =
-            |entry: &Arc<Entry>| !entry.is_unsynced.load(Ordering::Acquire) && !entry.is_deleted();
-        written.retain(is_missing);
+        // What has become unsynced meanwhile is in the list only if it was before.
+        let known: HashSet<_> = unsynced.iter().map(|entry| entry.object_id).collect();
+        written.retain(|entry| !known.contains(&entry.object_id) && !entry.is_deleted());
         unsynced.extend(written);
         // Which objects left memory unsynced is not known, so then everything is synced.
         let has_evicted = self.entries.take_evicted_unsynced();
