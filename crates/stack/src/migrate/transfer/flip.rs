@@ -46,13 +46,21 @@ impl Job<'_> {
         let location = self.segment.location.load_full();
         // As long as it is one the segment has no other length: a writer drops it first, for which
         // it needs the lock.
-        if !location.copies.iter().any(|copy| copy.place.file == site.place.file) {
-            return Err(self.copy_is_gone());
-        }
+        let copy = location.copies.iter().find(|copy| copy.place.file == site.place.file);
+        let copy = copy.ok_or_else(|| self.copy_is_gone())?;
         let found = site.stat(self.shared.backend(site))?;
         self.shared.check_tail(OPERATION, site, found.size_bytes, self.segment.length())?;
-        self.mark(site, Role::Primary)?;
-        Ok(found.modified_ns)
+        let mut copied_ns = found.modified_ns;
+        if let Some(modified_ns) = self.other_time(copied_ns, &location.primary) {
+            // Its file is not marked with the new generation yet.
+            self.set_time(copy, modified_ns)?;
+            copied_ns = modified_ns;
+        }
+        // One that fails may have been made.
+        self.mark(site, Role::Primary).inspect_err(|_| {
+            let _ = self.mark(copy, Role::Copy);
+        })?;
+        Ok(copied_ns)
     }
 
     fn copy_is_gone(&self) -> Stop {
@@ -103,13 +111,21 @@ impl Job<'_> {
         if location.settling.is_some() {
             return Err(stop(Outcome::Busy));
         }
-        self.take_time(site, copied_ns, &location.primary)?;
+        let is_whole = self.shared.tier(self.to()).is_whole();
+        if let Some(modified_ns) = self.other_time(copied_ns, &location.primary) {
+            if is_whole {
+                let detail =
+                    "its time was set, and a tier of whole objects is not asked while writers wait";
+                return Err(Stop::Outcome(Outcome::Busy, detail.into()));
+            }
+            self.set_time(site, modified_ns)?;
+        }
         let behind = self.reach_bytes() - self.segment.length();
         if behind == 0 {
             return self.flip_with_room(site, &location, others, behind, stays);
         }
         let tier = self.shared.tier(self.to());
-        if tier.is_whole() {
+        if is_whole {
             let reason = "the tier cannot keep the room that is promised behind its end";
             return Err(Stop::Outcome(Outcome::NoSpace, reason.into()));
         }
@@ -122,21 +138,21 @@ impl Job<'_> {
         })
     }
 
-    /// Gives a copy the time of its primary: one that was set, and room that was promised, may have left the copy as
-    /// it was. Where the primary is gone, the time of the copy stays. It is that of a primary on a tier of whole
-    /// objects, which would be a request while writers wait.
-    fn take_time(&self, copy: &Site, copied_ns: u64, primary: &Site) -> Result<()> {
+    /// The time of a primary where a copy has another one: it may have been set, and room may have been promised,
+    /// since the copy was made. None where the primary is gone, or on a tier of whole objects, which is not asked while
+    /// writers wait.
+    fn other_time(&self, copied_ns: u64, primary: &Site) -> Option<u64> {
         if self.shared.tier(primary.place.tier).is_whole() {
-            return Ok(());
+            return None;
         }
-        match primary.stat(self.shared.backend(primary)) {
-            Ok(stat) if stat.modified_ns != copied_ns => {
-                let file = copy.open_once(self.shared.backend(copy))?;
-                file.set_modified(stat.modified_ns)?;
-                file.sync()
-            }
-            _ => Ok(()),
-        }
+        let stat = primary.stat(self.shared.backend(primary)).ok()?;
+        Some(stat.modified_ns).filter(|modified_ns| *modified_ns != copied_ns)
+    }
+
+    fn set_time(&self, copy: &Site, modified_ns: u64) -> Result<()> {
+        let file = copy.open_once(self.shared.backend(copy))?;
+        file.set_modified(modified_ns)?;
+        file.sync()
     }
 
     /// The room that was promised is reserved on the target; its file gets it, too.
