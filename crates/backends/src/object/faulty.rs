@@ -373,6 +373,11 @@ impl TierBackend for Faulty {
         self.inner.set_identity(key, identity)
     }
 
+    fn replaced_identities(&self, namespace: &str) -> Result<Option<Vec<Key>>> {
+        self.pass(FaultPoint::Identity)?;
+        self.inner.tier().map_or(Ok(None), |tier| tier.replaced_identities(namespace))
+    }
+
     fn superblock(&self) -> Result<Option<Superblock>> {
         self.pass(FaultPoint::Identity)?;
         self.inner.superblock()

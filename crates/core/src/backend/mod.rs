@@ -147,6 +147,16 @@ pub trait TierBackend: Send + Sync {
     /// Replaces the identity stored with an object. Errors as [`TierBackend::identity`].
     fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()>;
 
+    /// The objects of a namespace whose identity may have been replaced since they were made, in a few
+    /// requests; `None` where any may.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::list`].
+    fn replaced_identities(&self, _namespace: &str) -> Result<Option<Vec<Key>>> {
+        Ok(None)
+    }
+
     /// Reads the backend's superblock; `None` on a fresh one.
     ///
     /// # Errors
@@ -173,6 +183,11 @@ impl dyn Backend + '_ {
     /// See [`TierBackend::set_identity`].
     pub fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
         self.as_tier("write an identity")?.set_identity(key, identity)
+    }
+
+    /// See [`TierBackend::replaced_identities`].
+    pub fn replaced_identities(&self, namespace: &str) -> Result<Option<Vec<Key>>> {
+        self.as_tier("list identities")?.replaced_identities(namespace)
     }
 
     /// See [`TierBackend::superblock`].

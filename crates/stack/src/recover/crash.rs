@@ -5,7 +5,7 @@
 //! that no record names are garbage if the crashed opening made them or they are marked as
 //! unfinished; anything else unknown is left alone and reported.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
@@ -15,7 +15,7 @@ use terrace_core::{
 use crate::catalog::files::{self, FileName};
 use crate::catalog::header::Header;
 use crate::catalog::map::{GarbageRow, Write};
-use crate::catalog::record::{Owner, Place, Record, SegmentRecord};
+use crate::catalog::record::{Owner, Place, Record, SEGMENT_NAMESPACE, SegmentRecord};
 use crate::catalog::versions::{KeptRow, KeptState};
 use crate::memory::site::Site;
 use crate::recover::doubt;
@@ -33,6 +33,7 @@ const CHANGES_MAX: usize = 4096;
 const CHUNK_FILES: usize = 4096;
 
 /// A file on a tier.
+#[derive(Default)]
 struct FileState {
     /// Its length; `None` where that never changes, and is what the record says.
     bytes: Option<u64>,
@@ -40,6 +41,8 @@ struct FileState {
     allocated_bytes: Option<u64>,
     /// Whether a record names it.
     is_named: bool,
+    /// Whether its mark as a primary or a copy may be another one than it was made with.
+    may_be_marked: bool,
 }
 
 /// An object with another record.
@@ -280,9 +283,13 @@ impl Recovery<'_> {
         let foreign = &mut self.foreign;
         files::list(tier, backend, &mut |name| names.push(name), &mut |_| *foreign += 1)?;
         if state.is_whole() {
-            // A service is not asked for each file.
-            let state = || FileState { bytes: None, allocated_bytes: None, is_named: false };
-            self.files.extend(names.into_iter().map(|name| (name, state())));
+            // A service is not asked for each file, and for its mark only where that may be a new one.
+            let marked = backend.replaced_identities(SEGMENT_NAMESPACE)?;
+            let marked = marked.map(|keys| keys.into_iter().collect::<HashSet<_>>());
+            self.files.extend(names.into_iter().map(|name| {
+                let may_be_marked = marked.as_ref().is_none_or(|keys| keys.contains(&name.key()));
+                (name, FileState { may_be_marked, ..FileState::default() })
+            }));
             return Ok(());
         }
         for chunk in names.chunks(CHUNK_FILES) {
@@ -294,6 +301,7 @@ impl Recovery<'_> {
                     bytes: Some(stat.size_bytes),
                     allocated_bytes: Some(allocated_bytes).filter(|bytes| *bytes < stat.size_bytes),
                     is_named: false,
+                    may_be_marked: true,
                 };
                 self.files.insert(*name, state);
             }
@@ -399,9 +407,12 @@ impl Recovery<'_> {
             }
         }
         for segment in &record.segments {
-            // A service is not asked for each file: a copy there may stay marked as a primary.
             let is_whole = |place: &Place| self.shared.tier(place.tier).is_whole();
-            for copy in segment.copies.iter().filter(|copy| was_switching || !is_whole(copy)) {
+            let may_be_marked = |copy: &&Place| {
+                let file = self.files.get(&FileName::of(record.object_id, segment.number, copy));
+                file.is_none_or(|file| file.may_be_marked)
+            };
+            for copy in segment.copies.iter().filter(may_be_marked) {
                 self.restore_identity(record.owner(&key), segment, copy, Role::Copy)?;
             }
             // After a loss of power the catalog may be older than the marks of moves back and forth

@@ -18,8 +18,8 @@ use crate::common::world::{
 use tempfile::NamedTempFile;
 use terrace_backends::object::{S3, S3Settings};
 use terrace_core::{
-    Backend, BackendExt, End, ErrorKind, Hint, Key, Object, ObjectExt, Open, Persistency, Placed,
-    Placement, Placer, Semantics, TierIndex,
+    Backend, BackendExt, End, ErrorKind, Hint, Identity, Key, Object, ObjectExt, Open, Persistency,
+    Placed, Placement, Placer, Role, Semantics, TierIndex,
 };
 use terrace_stack::{MoveKind, Parts, Stack, Tier};
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
@@ -555,7 +555,7 @@ fn objects_go_to_a_bucket_and_come_back() {
     let counts: Vec<_> = bucket.server.counts().into_iter().collect();
     assert_eq!(
         counts,
-        [("ABORT", 1), ("GET", 1), ("LIST", 1), ("LIST-UPLOADS", 1), ("PUT", 2)],
+        [("ABORT", 1), ("GET", 1), ("LIST", 2), ("LIST-UPLOADS", 1), ("PUT", 2)],
         "recovery does not ask for each object"
     );
     assert_eq!(bucket.server.uploads(), 0, "uploads of the crashed process are aborted");
@@ -588,7 +588,7 @@ fn a_recovery_asks_a_bucket_for_no_single_file() {
     bucket.sim.crash_process();
     bucket.server.counts();
     let stack = bucket.open();
-    let listed = [("GET", 1), ("LIST", 1), ("LIST-UPLOADS", 1), ("PUT", 2)];
+    let listed = [("GET", 1), ("LIST", 2), ("LIST-UPLOADS", 1), ("PUT", 2)];
     assert_eq!(bucket.server.counts().into_iter().collect::<Vec<_>>(), listed, "copies stay");
     for name in &names {
         assert_eq!(stack.explain(name).expect("there").segments[0].copies, ["slow"]);
@@ -606,6 +606,36 @@ fn a_recovery_asks_a_bucket_for_no_single_file() {
     assert!(counts.remove("DELETE").is_some(), "after a loss of power they go");
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), listed);
     bucket.assert_sound(&stack, 0);
+}
+
+/// A copy is marked as the coming primary before the catalog says so.
+#[test]
+fn a_mark_of_a_switch_that_a_crash_ended_is_put_right() {
+    let bucket = Bucket::new(Duration::from_secs(20));
+    let stack = bucket.create();
+    for index in 0..5 {
+        let name = key(&format!("copied{index}"));
+        put(&stack, &name, &[7; 10_000]);
+        migrate(&stack, &name, SLOW, MoveKind::Copy);
+    }
+    stack.sync_all().expect("synced");
+    bucket.sim.freeze();
+    drop(stack);
+    bucket.sim.crash_process();
+    let slow = S3::open(&bucket.settings, u64::MAX, false).expect("opened");
+    let file = slow.list_all("seg", "").expect("listed").remove(2);
+    let backend: &dyn Backend = &slow;
+    let copy = backend.identity(&file).expect("read").expect("it has one");
+    assert_eq!(copy.role, Role::Copy);
+    let announced = Identity { generation: 1000, role: Role::Primary, ..copy.clone() };
+    backend.set_identity(&file, &announced).expect("marked");
+    bucket.server.counts();
+    let stack = bucket.open();
+    let counts = bucket.server.counts();
+    let (asked, marked) = (counts.get("HEAD"), counts.get("PUT"));
+    assert_eq!((asked, marked), (Some(&2), Some(&3)), "one copy is asked, and marked: {counts:?}");
+    assert_eq!(backend.identity(&file).expect("read"), Some(copy));
+    bucket.assert_sound(&stack, 5);
 }
 
 #[test]

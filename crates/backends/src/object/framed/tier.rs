@@ -96,6 +96,10 @@ impl TierBackend for Framed {
         self.below().set_identity(key, identity)
     }
 
+    fn replaced_identities(&self, namespace: &str) -> Result<Option<Vec<Key>>> {
+        self.below().replaced_identities(namespace)
+    }
+
     fn superblock(&self) -> Result<Option<Superblock>> {
         let found = self.below().superblock()?;
         Ok(found.map(|superblock| Superblock { frames: None, ..superblock }))

@@ -437,6 +437,25 @@ impl<S> TierBackend for ServiceTier<S> {
         self.shared.change_record(OPERATION, key, known, change).map(drop)
     }
 
+    fn replaced_identities(&self, namespace: &str) -> Result<Option<Vec<Key>>> {
+        let service = &self.shared.service;
+        let root = format!("{}{}{}/", service.root, names::ATTRIBUTES, names::escape(namespace));
+        let (mut keys, mut after) = (Vec::new(), None);
+        loop {
+            let (names, has_more) = service.list(&root, after, PAGE_NAMES)?;
+            for name in &names {
+                let inside = name.strip_prefix(&root).and_then(names::unescape);
+                if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
+                    keys.push(Key::new(namespace, &inside)?);
+                }
+            }
+            after = names.last().cloned();
+            if !has_more || after.is_none() {
+                return Ok(Some(keys));
+            }
+        }
+    }
+
     fn superblock(&self) -> Result<Option<Superblock>> {
         const OPERATION: &str = "read the superblock";
         let service = &self.shared.service;
