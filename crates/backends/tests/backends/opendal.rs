@@ -88,7 +88,7 @@ fn how(create: Create) -> Open {
     Open { create, ..Open::default() }.with_semantics(Semantics::at_level(Persistency::None))
 }
 
-fn identity(generation: u64) -> Identity {
+pub(crate) fn identity(generation: u64) -> Identity {
     Identity {
         store_id: 7,
         object_id: 1,

@@ -7,11 +7,13 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use terrace_backends::object::{Rates, S3, S3Settings, Throttle};
 use terrace_core::{
-    Backend, BackendExt, Clock, Create, Cursor, Error, ErrorKind, Identity, Key, Object, ObjectExt,
-    Open, Persistency, Result, Role, Semantics, SystemClock, TierBackend,
+    Backend, BackendExt, Clock, Create, Cursor, Error, ErrorKind, Key, Object, ObjectExt, Open,
+    Persistency, Result, Semantics, SystemClock, TierBackend,
 };
 use terrace_testkit::s3::{BUCKET, KEY_ID, REGION, S3Fault, S3FaultPoint, S3Server, SECRET};
 use terrace_testkit::{ManualClock, pattern_bytes, whole_suite};
+
+use crate::opendal::identity;
 
 /// As long as a request may take that is to fail.
 const DEADLINE: Duration = Duration::from_millis(1500);
@@ -146,6 +148,9 @@ fn each_operation_takes_the_documented_requests() {
     assert_eq!(scene.counts(), [("PUT", 1)], "it was looked at just now");
     backend.set_identity(&key("small"), &identity).expect("set");
     assert_eq!(scene.counts(), [("GET", 1), ("HEAD", 1), ("PUT", 1)]);
+    let replaced = backend.replaced_identities("seg").expect("listed");
+    assert_eq!(replaced, Some(vec![key("small")]), "the other objects have that of their upload");
+    assert_eq!(scene.counts(), [("LIST", 1)]);
     backend.delete(&key("small")).expect("deleted");
     assert_eq!(scene.counts(), [("DELETE", 2)]);
     for number in 0..1005 {
@@ -466,20 +471,6 @@ fn only_what_is_the_tiers_is_cleared() {
     assert!(!scene.backend.is_empty().expect("asked"));
     scene.backend.clear().expect("cleared");
     assert_eq!(scene.server.names(), ["tiers/one/mine", "tiers/two/o/seg/one"]);
-}
-
-fn identity(generation: u64) -> Identity {
-    Identity {
-        store_id: 7,
-        object_id: 1,
-        segment: 0,
-        start_bytes: 0,
-        generation,
-        epoch: 1,
-        role: Role::Copy,
-        key: key("x"),
-        label: None,
-    }
 }
 
 /// Makes a call that fails, of which the service carries out a `PUT` when it is released.

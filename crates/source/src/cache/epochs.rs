@@ -128,7 +128,7 @@ impl Epochs {
     /// Ends the epoch where something was published in it; `sync` makes durable what was written.
     ///
     /// Where that fails, the copies of this epoch and of those made meanwhile are void at once: the kernel reports
-    /// a page that it cannot write once, and may drop it from memory then. The next sync says nothing of it.
+    /// a page that it cannot write once, and may drop it from memory then. The next sync succeeds without it.
     pub(super) fn end(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         // One end at a time: no more than two epochs are not synced.
         let _ending = lock(&self.ending);

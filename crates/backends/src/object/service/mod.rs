@@ -374,13 +374,7 @@ impl<S> Backend for ServiceTier<S> {
                 return Ok(page);
             }
             let (names, has_more) = service.list(&start, after.clone(), left.min(PAGE_NAMES))?;
-            for name in &names {
-                let inside = name.strip_prefix(&root).and_then(names::unescape);
-                // Names that this backend does not write are foreign.
-                if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
-                    page.keys.push(Key::new(namespace, &inside)?);
-                }
-            }
+            add_keys(&mut page.keys, namespace, &root, &names)?;
             match names.last() {
                 Some(last) if has_more => after = Some(last.clone()),
                 _ => return Ok(page),
@@ -419,6 +413,18 @@ impl<S> Backend for ServiceTier<S> {
     }
 }
 
+/// Adds the objects whose names are below `root`.
+fn add_keys(keys: &mut Vec<Key>, namespace: &str, root: &str, names: &[String]) -> Result<()> {
+    for name in names {
+        let inside = name.strip_prefix(root).and_then(names::unescape);
+        // Names that this backend does not write are foreign.
+        if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
+            keys.push(Key::new(namespace, &inside)?);
+        }
+    }
+    Ok(())
+}
+
 impl<S> TierBackend for ServiceTier<S> {
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {
         let remembered = lock(&self.shared.remembered).remove(key);
@@ -443,12 +449,7 @@ impl<S> TierBackend for ServiceTier<S> {
         let (mut keys, mut after) = (Vec::new(), None);
         loop {
             let (names, has_more) = service.list(&root, after, PAGE_NAMES)?;
-            for name in &names {
-                let inside = name.strip_prefix(&root).and_then(names::unescape);
-                if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
-                    keys.push(Key::new(namespace, &inside)?);
-                }
-            }
+            add_keys(&mut keys, namespace, &root, &names)?;
             after = names.last().cloned();
             if !has_more || after.is_none() {
                 return Ok(Some(keys));
